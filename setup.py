@@ -45,7 +45,6 @@ MPIS = ROOT / "build" / "mpi"
 
 
 def give_up(sentence: str) -> NoReturn:
-    """Ends the build with one sentence and no traceback."""
     raise SystemExit(f"mpi-gdr: {sentence}")
 
 
@@ -112,7 +111,6 @@ def commit() -> str | None:
 
 
 def check_torch(version: str) -> tuple[int, int]:
-    """The minor version."""
     major, minor = map(int, version.split(".")[:2])
     if (major, minor) < OLDEST_TORCH:
         give_up(f"torch {version} is too old: install torch {'.'.join(map(str, OLDEST_TORCH))} or newer.")
@@ -163,8 +161,8 @@ def find_mpicc() -> str | None:
 
 
 def mpi_headers() -> dict[str, str]:
-    """Folders of mpi.h by ABI: mpicc's, else those in build/mpi. mpi_abi.h (MPICH 5) is the MPI 5.0
-    standard's."""
+    """Folders of mpi.h by ABI: mpicc's, else those in build/mpi. mpi_abi.h (MPICH 5): the MPI 5.0
+    standard."""
     mpicc = find_mpicc()
     flags = shlex.split((first_line([mpicc, "-show"]) if mpicc else None) or "")
     folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")] + sorted(MPIS.glob("*/include"))
@@ -241,8 +239,8 @@ def build_record(folder: Path, abis: list[str]) -> dict[str, object]:
 
 
 def replace_libraries(files: list[Path], target: Path) -> None:
-    """Copies via new files, because a running process may map the old ones. Removes libraries of other
-    builds."""
+    """Copies via new files, because a running process may map the old ones. Removes other builds'
+    libraries."""
     target.mkdir(parents=True, exist_ok=True)
     for old in (*target.glob("libmpi_gdr_*.so"), *target.glob(f"_C.*{SUFFIX}")):
         if old.name not in [file.name for file in files]:
@@ -262,7 +260,6 @@ def cached(folder: Path, name: str) -> str:
 
 
 def run(command: list[str], folder: Path) -> None:
-    """Runs one of CMake's two steps in the build folder."""
     if subprocess.call(command) != 0:
         failed = f"the build failed at `{shlex.join(command[:4])} ...`: its first error is above."
         give_up(cached(folder, "MPI_GDR_PROBLEM") or failed)
@@ -284,8 +281,6 @@ class CheckedDistInfo(dist_info):
 
 
 class SourceDistribution(sdist):
-    """Records the commit."""
-
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
         Path(base_dir, COMMIT.name).write_text(f"{commit() or ''}\n")

@@ -28,7 +28,6 @@ __all__ = ["Progress", "Ranks", "begin", "difference", "end", "missing", "parser
 
 
 def parser(doc: str, file: str) -> argparse.ArgumentParser:
-    """A parser with the arguments that every example takes."""
     made = argparse.ArgumentParser(description=doc.splitlines()[0])
     made.add_argument("--backend", default="mpi-gdr", help="(default %(default)s)")
     made.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")

@@ -74,8 +74,7 @@ def formula(parameters: int, size: int) -> dict[str, float]:
 
 # ---- training ---------------------------------------------------------------------------------------------
 def make(layers: int, channels: int) -> nn.Module:
-    """Creates shapes first, then each parameter's values, of which a rank keeps its shard: no rank holds
-    all."""
+    """Creates shapes, then each parameter's values, of which a rank keeps its shard: no rank holds all."""
     with torch.device("meta"):
         model = Bert(layers, channels)
     for layer in model.layers:

@@ -13,8 +13,7 @@ M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # malloc.h
 
 
 def return_what_is_freed() -> None:
-    """Otherwise glibc keeps freed pieces of up to 32 MiB and reserves 64 MiB of addresses per thread. Call it
-    before threads start."""
+    """Call it before threads start. Otherwise glibc keeps freed pieces and 64 MiB of addresses per thread."""
     for option, value in ((M_MMAP_THRESHOLD, MIB), (M_ARENA_MAX, 1)):
         ctypes.CDLL(None).mallopt(option, value)
 

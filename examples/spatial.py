@@ -109,8 +109,7 @@ def backward(model: nn.Module, image: Tensor, nuclei: Tensor, together: bool) ->
 
 
 def difference_to_one_process() -> float:
-    """Largest difference of output and gradients on all ranks, in float64, each relative to its largest
-    value."""
+    """Largest difference of output and gradients on all ranks, in float64, relative to the largest value."""
     whole, mine = network(nn.Conv2d).double(), network(TiledConv2d).double()
     mine.load_state_dict(whole.state_dict())
     expected, _ = backward(whole, *tissue(0, slice(None), slice(None)), together=False)

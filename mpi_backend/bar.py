@@ -40,7 +40,6 @@ class Bar:
         print(f"{ERASE}{line}", end="", file=sys.stderr, flush=True)
 
     def print(self, line: str, file: TextIO | None = None) -> None:
-        """Prints a line above the bar, on standard error by default."""
         self._erase()
         print(line, file=file or sys.stderr, flush=True)
 

@@ -21,7 +21,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
     def near_option(self, word: str) -> str:
-        """A suggestion to append to an unknown option."""
         near = nearest(word, self._option_string_actions)
         return f", did you mean {near}?" if near else ""
 

@@ -56,8 +56,7 @@ def host_and_files(env: Mapping[str, str]) -> tuple[int | None, int]:
 
 
 def store_host(env: Mapping[str, str], rank: int) -> int | None:
-    """The local process that hosts the store of env://; None: it is on another host, or another rank checks
-    it."""
+    """The local process that hosts the store of env://; None: on another host, or another rank checks it."""
     if env.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return os.getpid() if rank == 0 else None
     if env.get("GROUP_RANK") != "0":
@@ -66,8 +65,7 @@ def store_host(env: Mapping[str, str], rank: int) -> int | None:
 
 
 def agent() -> int | None:
-    """The torchrun agent that started this process: the first ancestor without the agent's variables. None:
-    it cannot be found."""
+    """The torchrun agent that started this process: its first ancestor without agent variables, or None."""
     pid = os.getpid()
     with contextlib.suppress(OSError, ValueError, IndexError):
         while True:

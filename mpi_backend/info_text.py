@@ -114,7 +114,7 @@ def launcher_text(launcher: LauncherInfo) -> str:
 
 
 def started_text(mpi: MpiInfo) -> str | None:
-    """What only a started MPI provides (--init), else None."""
+    """Facts that only a started MPI has (--init), else None."""
     if not mpi["thread_level"]:
         return None
     return (

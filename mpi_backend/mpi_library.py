@@ -38,8 +38,8 @@ class MpiLibraryError(ImportError):
 
 
 def find(env: Mapping[str, str] = os.environ) -> MpiLibrary:
-    """The first of: the one loaded already (by mpi4py, say), MPI_GDR_MPI_LIBRARY, the launcher's, the dynamic
-    loader's, the mpich wheel's beside this Python. Raises MpiLibraryError."""
+    """The first of: the one loaded already (by mpi4py, say), MPI_GDR_MPI_LIBRARY, the launcher's,
+    LD_LIBRARY_PATH's, the dynamic loader's, the mpich wheel's beside this Python. Raises MpiLibraryError."""
     asked = env.get(VARIABLE, "").strip()
     loaded = loaded_libraries()
     if len(loaded) > 1:

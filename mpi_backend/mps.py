@@ -59,16 +59,14 @@ def unblock(mask: Iterable[int]) -> Callable[[], object]:
 
 @contextlib.contextmanager
 def daemon(env: Mapping[str, str], mask: Iterable[int] = ()) -> Iterator[dict[str, str]]:
-    """Yields the variables by which ranks find the daemon, which runs during the block. `mask`: the signals
-    to block in it. Raises MpsError."""
+    """Yields the variables by which ranks find the daemon. `mask`: its signal mask. Raises MpsError."""
     if shutil.which(CONTROL, path=env.get("PATH")) is None:
         raise MpsError(f"--mps: {CONTROL} is not on PATH; it comes with NVIDIA's driver")
     # Not in TMPDIR: paths of the daemon's sockets are limited to 107 characters.
     folder = tempfile.mkdtemp(prefix="mpi-gdr-mps-", dir="/tmp")
     found = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
     own = {**env, **found}
-    # Given indices, the daemon would renumber the GPUs, and the ranks' indices would mean others. Names do
-    # not change.
+    # Given indices, the daemon would renumber the GPUs, and the ranks' indices would mean others. UUIDs are safe.
     if any(entry.strip().isdecimal() for entry in env.get("CUDA_VISIBLE_DEVICES", "").split(",")):
         del own["CUDA_VISIBLE_DEVICES"]
     try:

@@ -99,8 +99,8 @@ def ranks_of_launcher(url: str, env: launchers.Environment) -> tuple[int, int] |
 
 
 def is_for_us() -> bool:
-    """Whether init_process_group was called for this backend. torch does not pass it to handlers; the
-    caller's frame has it."""
+    """Whether init_process_group was called for this backend, by its frame: torch does not pass it to
+    handlers."""
     from torch.distributed import Backend
 
     from ._autoload import NAME
@@ -286,8 +286,7 @@ def node_addresses() -> list[str]:
 
 
 def first_reachable(addresses: list[str], port: int) -> str:
-    """The first address that accepts a connection. A single one is not probed: the store's own error names
-    it."""
+    """The first address that accepts a connection. A single one is not probed: the store's error names it."""
     if len(addresses) == 1:
         return addresses[0]
     for address in addresses:

@@ -37,8 +37,8 @@ class CudaInfo(TypedDict):
 
 
 class EnvVariable(TypedDict):
-    """An MPI_GDR_* variable and its effective value. `source`: environment or default. `equal`: must not
-    differ between ranks."""
+    """An MPI_GDR_* variable in force. `source`: environment or default. `equal`: must not differ between
+    ranks."""
 
     name: str
     default: str
@@ -73,7 +73,7 @@ class SelectionRange(_Leaders):
 
 
 class MeasuredChoice(TypedDict):
-    """What `adaptive` runs for [from_bytes, to_bytes), by kind of memory. `speedup`: over the other
+    """The algorithm of `adaptive` for [from_bytes, to_bytes), by kind of memory. `speedup`: over the other
     algorithm; None: not measured, or not by this rank."""
 
     collective: str

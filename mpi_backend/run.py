@@ -99,8 +99,8 @@ def main(argv: list[str]) -> int:
         added[gpu_share.VARIABLE] = str(options.ranks_per_gpu)
     if "MASTER_ADDR" not in os.environ and not os.environ.get(ADDRESS) and is_reachable_name(first_host):
         added[ADDRESS] = first_host
-    # Ranks authenticate messages with it, and with ADDRESS identify the job. Not on the command line, which
-    # all users can read.
+    # Ranks authenticate messages with it, and with ADDRESS identify the job. All users can read command
+    # lines.
     if ADDRESS in added or not os.environ.get(SECRET):
         added[SECRET] = secrets.token_hex(32)
     if Path(mpiexec).name == "mpirun_rsh":
@@ -208,8 +208,8 @@ def executable(text: str) -> str:
 
 
 def program_command(program: list[str]) -> list[str]:
-    """Runs scripts and modules in unbuffered Python: a launcher reads a pipe, and buffered lines are lost
-    when a rank is killed."""
+    """Scripts and modules run in unbuffered Python: when a rank is killed, lines buffered for a pipe are
+    lost."""
     if program[0] == "-m":
         return [sys.executable, "-u", *program]
     is_script = program[0].endswith(".py") or (
@@ -246,8 +246,8 @@ def is_open_mpi(mpiexec: str, said: str | None = None) -> bool:
 
 
 def launcher_arguments(open_mpi: bool, options: argparse.Namespace, variables: list[str]) -> list[str]:
-    """Our options in the launcher's spelling. Hydra forwards the environment to other nodes, Open MPI only
-    the named variables."""
+    """Our options in the launcher's spelling. Hydra forwards the environment, Open MPI named variables
+    only."""
     arguments = ["-n", str(options.n)]
     if options.hostfile:
         arguments += ["--hostfile" if open_mpi else "-f", options.hostfile]

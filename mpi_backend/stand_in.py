@@ -1,7 +1,7 @@
 """MPI_GDR_AS=gloo: programs that name "gloo" run on this backend.
 
 From torch 2.14 on a later registration replaces torch's own backend. Done at `import torch`, because torch
-never queries entry points for a name that it knows.
+never queries entry points for a registered name.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ collect_ignore += [] if "TEST_SLURM" in os.environ else ["slurm"]
 collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
 
 # Folders whose jobs may share an import of torch (support/warm.py), because they test neither launchers nor
-# ends of processes nor installation. Elsewhere the marker warm selects it. Disabled by --full, which thus
-# finds missing imports.
+# ends of processes nor installation; elsewhere the marker warm allows it. None with
+# --full, which finds missing imports.
 WARM = {"bench", "commands", "conformance", "docs", "examples", "frameworks", "gpu", "soak", "spmd"}
 COLD = processes.python
 
@@ -38,8 +38,8 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out tests marked full unless --full is given. Workers take the next file, so files marked long
-    come first."""
+    """Leaves out tests marked full without --full. Workers take the next file, so those marked long come
+    first."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("long") is None)
     if config.getoption("--full"):

@@ -44,8 +44,7 @@ def rooms() -> dict[str, set[str]]:
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
-    """Rooms that include each other in a circle, the first one repeated at the end; empty if there is
-    none."""
+    """Rooms that include each other in a circle, the first one also last; empty if there is none."""
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -69,7 +68,6 @@ def climbs(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
 
 
 def row(name: str, files: dict[Path, int]) -> tuple[str, int, int, str]:
-    """Name, files, lines and the largest file."""
     largest = max(files, key=lambda path: files[path])
     return name, len(files), sum(files.values()), f"{largest.relative_to(ROOT)} ({files[largest]})"
 

@@ -62,8 +62,6 @@ def environment_with_torch(folder: Path) -> Path:
 
 
 class Reader:
-    """A reader's folder and environment."""
-
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.folder = folder / "reader"
         self.folder.mkdir()

@@ -15,7 +15,6 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def ranks_of(algorithm: dict) -> str:
-    """The ranks among which it runs."""
     if algorithm["shared"]:
         return "of a node"
     return "on several nodes" if algorithm["two_level"] else "any"
@@ -46,7 +45,6 @@ TABLES = {
 
 
 def updated(page: str, title: str, table: str) -> str:
-    """The page with the table in its place."""
     begin = f"<!-- {title}: from here to the next comment, the output of tools/tables.py. -->\n"
     end = f"\n<!-- End of the {title.lower()}. -->"
     before, _, rest = page.partition(begin)

@@ -44,7 +44,6 @@ def run(command: list[str | Path], folder: Path, variables: dict[str, str], clos
 
 
 def pytest(bin: Path, tests: str) -> list[str | Path]:
-    """The command that runs a folder of tests."""
     return [bin / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", readme.ROOT / "tests" / tests]
 
 
@@ -94,7 +93,6 @@ def variables(bin: Path, home: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Prints the tables; returns the exit status."""
     wheel = readme.wheel_in(readme.ROOT / "dist")
     versions, failed = sys.argv[1:], False
     with tempfile.TemporaryDirectory() as name:

@@ -37,7 +37,7 @@ def forget(model: GPT) -> None:
 
 
 def next_logits(model: GPT, tokens: Tensor, begin: int) -> Tensor:
-    """Logits of the token after `tokens` (B, T), which start at position `begin`; the cache holds earlier
+    """Logits of the token after `tokens` (B, T); `begin`: position of the first, the cache holds earlier
     ones."""
     positions = torch.arange(begin, begin + tokens.shape[1], device=tokens.device)
     y = model.tokens(tokens) + model.positions(positions)

@@ -17,7 +17,7 @@ def missing(*names: str) -> list[str]:
 
 
 class Progressbar:
-    """A bar if rich can draw on this terminal, else plain lines. Modes: "auto", "bar" (even into a pipe),
+    """A bar if rich can draw on this terminal, else lines. Modes: "auto", "bar" (even into a pipe),
     "plain"."""
 
     def __init__(self, mode: str, total: int, done: int) -> None:
@@ -104,7 +104,6 @@ def read_log(path: Path) -> list[dict]:
 
 
 def curve(records: list[dict], kind: str) -> dict[int, float]:
-    """{iteration: loss} of the records of one kind."""
     return {r["iteration"]: r["loss"] for r in records if r["kind"] == kind}
 
 

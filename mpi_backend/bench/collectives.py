@@ -92,8 +92,8 @@ class Case(NamedTuple):
         return self.dtype.is_floating_point or self.dtype.is_complex
 
     def values(self, seven: torch.Tensor, start: int, count: int) -> torch.Tensor:
-        """Elements [start, start + count) made of `seven`. The shift every 4096 elements exposes data in a
-        wrong block."""
+        """Elements [start, start + count) made of `seven`, shifted every 4096 to expose data in a wrong
+        block."""
         index = torch.arange(start, start + count) % PERIOD if count < PERIOD else torch.arange(PERIOD)
         values = seven[(index + index // 4096) % 7].to(self.dtype).to(self.device)
         return values if count < PERIOD else tiled(values, start, count)

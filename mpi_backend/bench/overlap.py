@@ -137,8 +137,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def chunks_beside(total: int) -> int:
-    """The same for all contenders; about as long as MPI's all_reduce, so that it is in flight most of the
-    time."""
+    """The same for all contenders; about as long as MPI's all_reduce, so that it is mostly in flight."""
     return 20 + total // (64 << 10)
 
 

@@ -48,7 +48,6 @@ class Call:
 
     @property
     def arguments(self) -> tuple[str, bool, int, int, str, int, str, int]:
-        """In the order of _tools.raw_mpi."""
         buffers = address(self.input), address(self.output), dtype_name(self.input)
         return self.collective, self.in_place, *buffers, self.count, self.op, self.root
 
@@ -81,7 +80,7 @@ class MpiRanks:
         return report
 
     def runs(self, collective: str, case: Case) -> dict[str, Run]:
-        """torch's buffers, without the forms that only torch offers."""
+        """torch's buffers, in the forms that MPI supports."""
         kind = KINDS[collective]
         found = kind.prepare(case)
         if collective in ("all_reduce", "reduce"):

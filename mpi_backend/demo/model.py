@@ -123,7 +123,6 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
     def digest(self) -> bytes:
-        """SHA-256 of all parameters' bits."""
         digest = hashlib.sha256()
         for parameter in self.parameters():
             data = parameter.detach().cpu().contiguous()

@@ -176,8 +176,7 @@ def speaks_pmix(library: str) -> bool:
 
 
 def launcher_is_hidden(env: Mapping[str, str]) -> bool:
-    """Whether the launcher at PMI_FD's other end is in another PID namespace: the kernel then reports pid
-    0."""
+    """Whether the launcher at PMI_FD's other end is in another PID namespace: the kernel reports pid 0."""
     descriptor = env.get("PMI_FD", "")
     if not descriptor.isdecimal():
         return False
@@ -189,8 +188,8 @@ def launcher_is_hidden(env: Mapping[str, str]) -> bool:
 
 
 def refused_calls() -> dict[str, str]:
-    """System calls tried on this process: {call: error, "" if it works}. A seccomp filter refuses them for
-    any target."""
+    """System calls tried on this process: {call: error or ""}. A seccomp filter refuses them for any
+    target."""
     libc = ctypes.CDLL(None, use_errno=True)
     refused = {"dumpable": "" if libc.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 else "no"}
     try:

@@ -76,7 +76,7 @@ def provider(site: Site) -> str:
 
 
 def takes_sockets(site: Site, fast: list[str]) -> bool:
-    """Measured: MVAPICH 4.0 and MPICH 5.0.2 take `sockets` on a host without other devices, if nothing is
+    """Measured: MVAPICH 4.0 and MPICH 5.0.2 take `sockets` on hosts without other devices, if nothing is
     set."""
     if not (site.network or "").startswith("ofi") or site.mpi is None:
         return False

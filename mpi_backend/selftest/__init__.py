@@ -163,7 +163,7 @@ def forced(env: Mapping[str, str]) -> dict[str, str]:
 
 def algorithm_sets(n: int) -> list[dict[str, str]]:
     """Variables of jobs of n ranks that together run every algorithm: the k-th job forces the k-th one of
-    each collective. Those for several nodes come last, if the ranks can form two."""
+    each collective. Sets for several nodes come last, if the ranks can form two."""
     from ..tools import schedule
 
     required = {"order": "ordered", "exact": "flat"}.get(os.environ.get("MPI_GDR_BITS", "").lower())

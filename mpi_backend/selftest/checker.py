@@ -1,5 +1,4 @@
-"""Collects one rank's results and merges those of all ranks, through the store and not the backend under
-test."""
+"""Collects one rank's results and merges all ranks', through the store and not the backend under test."""
 
 from __future__ import annotations
 
@@ -69,8 +68,8 @@ class Checker:
         equal_on_all: bool = False,
         **what: object,
     ) -> None:
-        """Checks a case. `what` names it: dtype, op, count and so on. `equal_on_all`: all ranks must hold the
-        same bits."""
+        """Checks a case, named by `what`: dtype, op and so on. `equal_on_all`: all ranks must hold the same
+        bits."""
         self.cases += 1
         if isinstance(expected, torch.Tensor):
             expected = Expected(expected)
@@ -88,7 +87,6 @@ class Checker:
             self.digests.append((_words(what), hashlib.sha256(bits(got)).hexdigest()[:16]))
 
     def that(self, true: bool, got: object, expected: object, **what: object) -> None:
-        """Checks a case without a tensor."""
         self.cases += 1
         if not true:
             self.fail(got=got, expected=expected, **what)
@@ -144,8 +142,7 @@ def merge(reports: list[RankResult]) -> Result:
 
 
 def exchange(store: Store, rank: int, size: int, report: RankResult, patience: timedelta) -> Result:
-    """The merged report of one operation, on all ranks. A rank without a report after `patience` is a
-    failure."""
+    """The merged report of one operation, on all ranks. A rank without one after `patience` is a failure."""
     key = f"mpi-gdr-selftest/{report['operation']}"
     store.set(f"{key}/{rank}", json.dumps(report))
     if rank == 0:

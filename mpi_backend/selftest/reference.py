@@ -15,8 +15,7 @@ from typing import NamedTuple
 import torch
 
 FACTOR = 0.5  # of PREMUL_SUM: a power of two keeps the exact pattern exact
-# Most ranks that give an element a non-neutral value: 64 * 2 = 128 fits bfloat16's 8 bits, with one to spare
-# for FACTOR.
+# Most ranks that give an element a non-neutral value: 64 * 2 = 128 fits bfloat16's 8 bits, FACTOR included.
 MOST_CONTRIBUTORS = 64
 MOST_FACTORS = 8  # for products: 2^8 fits float16
 
@@ -129,8 +128,8 @@ def compare(got: torch.Tensor, expected: Expected) -> tuple[Mismatch | None, flo
         return None, 0.0
     worst = 0.0
     if expected.reference is None or expected.bound is None:
-        # As bytes: float8 has no comparison. In other dtypes zeros of either sign are equal, as the order may
-        # decide it.
+        # As bytes: float8 has no comparison. In wider types zeros of either sign are equal; the order decides
+        # it.
         if bits(got) == bits(want):
             return None, 0.0
         if got.dtype.itemsize == 1:

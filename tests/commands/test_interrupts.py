@@ -17,7 +17,6 @@ MARK = "FIRST_DAY_JOB"  # in the environment of a command and its descendants
 
 
 def environments(mark):
-    """Environments of all processes that inherited the mark, as text."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -77,7 +77,6 @@ def test_a_launcher_has_its_own_family(nothing, monkeypatch, daemon, expected):
 
 
 def test_the_programs_above_this_one():
-    """The ancestors of a program that a shell starts."""
     code = "from mpi_backend import mpi_library; print([each.name for each in mpi_library.ancestors()])"
     output = subprocess.run(
         ["bash", "-c", f"{sys.executable} -c '{code}'; true"],

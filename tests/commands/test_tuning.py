@@ -1,5 +1,4 @@
-"""Selection tables: MPI_GDR_TUNING, Options.selection, comparison between ranks, `mpi-gdr tune`. Does not
-check times."""
+"""Selection tables: MPI_GDR_TUNING, Options.selection, equality on ranks, `mpi-gdr tune`. Checks no times."""
 
 import itertools
 import json

@@ -55,7 +55,7 @@ class Meeting:
         self._meet(f"meeting{self._count}", MEETING_SECONDS)
 
     def of_case(self, name):
-        """The barrier of one case, with its own count: a case that fails on one rank calls it less often
+        """The barrier of a case, with its own count: a case that fails on one rank calls it less often
         there."""
         counter = itertools.count()
         return lambda: self._meet(f"{name}/barrier{next(counter)}", self.CASE_BARRIER_SECONDS)

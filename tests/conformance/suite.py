@@ -69,7 +69,6 @@ def names_as(backend: str, variant: str, suite: types.ModuleType, case: str) -> 
 
 
 def case_names(suite: types.ModuleType) -> list[str]:
-    """All cases, in the file's order."""
     cases = inspect.getmembers(suite.DistributedTest._DistTestBase, inspect.isfunction)
     names = [
         (inspect.unwrap(f).__code__.co_firstlineno, name) for name, f in cases if name.startswith("test")
@@ -78,8 +77,7 @@ def case_names(suite: types.ModuleType) -> list[str]:
 
 
 def case_class(suite: types.ModuleType) -> type[unittest.TestCase]:
-    """The suite's cases; created with a barrier over all ranks that replaces the suite's polling of a
-    folder."""
+    """The suite's cases, each created with a barrier that replaces the suite's polling of a folder."""
     from torch.testing._internal.common_utils import TestCase
 
     class Case(TestCase, suite.DistributedTest._DistTestBase):

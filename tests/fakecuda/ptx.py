@@ -99,8 +99,6 @@ def aligned(at: int, to: int) -> int:
 
 
 class Translator:
-    """Translates line by line."""
-
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
         self.kernel: Kernel | None = None  # whose head or body is being read

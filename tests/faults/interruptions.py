@@ -63,7 +63,6 @@ class Seen:
 
     @property
     def said(self) -> list[str]:
-        """The lines that ranks printed."""
         return [line for rank in self.ranks for line in rank.output.splitlines() if "mpi-gdr WARN" in line]
 
     def problems(self) -> list[str]:

@@ -61,8 +61,6 @@ class Case:
 
 @dataclass
 class Ended:
-    """A rank's end."""
-
     rank: int
     status: int | None = None  # negative: a signal; None: still running after PATIENCE
     time: float = 0.0  # time.monotonic()
@@ -86,8 +84,7 @@ class Ended:
 
 
 class Nursery:
-    """A running nursery.py, which forks ranks. Thread-safe context manager; its children end with the
-    block."""
+    """A running nursery.py, which forks ranks. Thread-safe context manager; children end with the block."""
 
     def __init__(self, prefix: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
@@ -188,8 +185,8 @@ def run_apart(
     address: str = "127.0.0.1",
     strike: Callable[[], None] | None = None,
 ) -> list[Ended]:
-    """Runs the ranks without a launcher, rank r in nursery r modulo their number. `strike` is called once all
-    are working."""
+    """Runs ranks without a launcher, rank r in nursery r modulo their number; `strike` once all are
+    working."""
     port = str(processes.free_port())
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
@@ -234,7 +231,6 @@ def run_apart(
 
 
 def problems(case: Case, ranks: Sequence[Ended]) -> list[str]:
-    """The broken promises as sentences."""
     found = []
     struck = [t for rank in ranks for t in rank.times("strike")]
     if case.fault != "none" and not struck:

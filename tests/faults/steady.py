@@ -1,6 +1,5 @@
-"""One rank of a healthy job: checked sums, round after round, at mpi-gdr's defaults, until the argument's
-folder has a file "stop"; pauses between rounds while it has "compute". Catches nothing; writes events there
-as JSON lines."""
+"""One rank of a healthy job: checked sums at mpi-gdr's defaults, until the argument's folder has a file
+"stop"; pauses between rounds while it has "compute". Catches nothing; writes events there as JSON lines."""
 
 from __future__ import annotations
 

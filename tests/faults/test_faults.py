@@ -58,8 +58,7 @@ def case(fault: str, phase: str = "mid", operation: str = "all_reduce", size: st
         # In a ring of messages, a neighbour that ended in consequence may be missed first.
         who = (WHO + EITHER).format(r"\d" if operation == "send_recv" else more.get("victim", 1))
     elif more.get("victim") == 0 and TOLD.get(fault, "").startswith(LEFT):
-        # It serves the store with its own goodbye; ranks that miss it in the last second see the process's
-        # end.
+        # It serves the store with its own goodbye; ranks that miss it at the end see the process's end.
         who = (WHO + EITHER).format(0)
     if who and operation not in ("send_recv", "new_group"):
         who = rf"{operation}\w*(:| seq=).*{who}"

@@ -80,7 +80,6 @@ def run(launch: Launch) -> Outcome:
 
 
 def processes_with(word: str) -> list[str]:
-    """Command lines that contain the word."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -48,8 +48,7 @@ NETWORKS = {"ucx": {}, "tcp": {**OFI, "FI_PROVIDER": "tcp"}, "sockets": {**OFI, 
     ("launcher", "network"), [("mpirun", "ucx"), ("none", "ucx"), ("mpirun", "tcp"), ("none", "sockets")]
 )
 def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
-    """On a host with a second network interface. Ignores Hydra's listener and torch's store, whose address
-    the program chooses."""
+    """The host has a second interface. Ignores Hydra's listener and torch's store (the program's address)."""
     if reason := hindrance():
         pytest.skip(reason)
     program = str(HERE / "listeners.py")

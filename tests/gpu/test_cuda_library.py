@@ -1,5 +1,4 @@
-"""The built CUDA library: contents, dependencies, exports; and the extension's report on it. Needs no
-device."""
+"""The built CUDA library: contents, dependencies, exports; the extension's report on it. Needs no device."""
 
 from __future__ import annotations
 

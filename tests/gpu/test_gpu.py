@@ -1,5 +1,4 @@
-"""Runs tests/gpu/ranks on software GPUs (tests/fakecuda), or with MPI_GDR_TEST_DEVICE=cuda on GPUs, =cpu on
-CPU tensors."""
+"""Runs tests/gpu/ranks on software GPUs (tests/fakecuda), or on MPI_GDR_TEST_DEVICE=cuda|cpu."""
 
 import os
 
@@ -44,8 +43,8 @@ TWO_NODES = {
     "MPI_GDR_CHUNK_BYTES": "64K",
     "MPI_GDR_BROADCAST_ALGO": "two_level",
 }
-# Kinds of GPUs: streams share hardware queues or not, wait for flags themselves or by kernels; ranks share a
-# GPU or not.
+# Kinds of GPUs: streams share hardware queues or not, wait for flags or use kernels; ranks share a GPU or
+# not.
 GPUS = {
     "8 queues, memory operations": {"FAKECUDA_SEED": "1", "FAKECUDA_QUEUES": "8"},
     "32 queues, flag kernels, one GPU": {

@@ -1,5 +1,4 @@
-"""Every kind of software GPU: number of hardware queues, waits for flags, memory order. test_gpu.py has one
-per way."""
+"""Every kind of software GPU: hardware queues, waits for flags, memory order. test_gpu.py has one per way."""
 
 import itertools
 

@@ -1,5 +1,4 @@
-"""What setup.py and CMake find, and their sentences on missing parts. Compiles only programs of a few
-lines."""
+"""Parts that setup.py and CMake find, and errors on missing ones. Compiles only programs of a few lines."""
 
 import re
 import shutil
@@ -290,7 +289,6 @@ def test_a_checkout_whose_path_is_no_regular_expression(build, tmp_path):
 
 
 def cmake_in(folder, says):
-    """A folder for PATH with a program `cmake`."""
     folder.mkdir()
     script(folder / "cmake", f"echo '{says}'")
     return folder
@@ -298,7 +296,6 @@ def cmake_in(folder, says):
 
 @pytest.fixture
 def only_path(monkeypatch, tmp_path):
-    """Programs are found in this folder only."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     return lambda folder: monkeypatch.setenv(
         "PATH", f"{folder}:/bin:/usr/bin" if folder.exists() else str(folder)

@@ -1,5 +1,4 @@
-"""Our commands and their ranks import nothing from the current folder, where a checkout hides the installed
-package."""
+"""Commands and their ranks import nothing from the current folder, where a checkout hides the package."""
 
 import shutil
 import subprocess

@@ -35,8 +35,7 @@ def wait_for(true: Callable[[], bool], seconds: float = 90) -> None:
 
 @contextlib.contextmanager
 def orphans(folder: Path, grace: str) -> Iterator[processes.Program]:
-    """Two ranks whose torchrun was killed; files hold their status. Their parent is a shell, not the
-    agent."""
+    """Two ranks whose torchrun was killed; files hold their status. Their parent is a shell."""
     words = f'"{sys.executable}" "{PROGRAMS}/orphan.py" "{folder}" & echo $! > "{folder}/pid$RANK"; wait $!'
     script = f'{words}; echo $? > "{folder}/new$RANK"; mv "{folder}/new$RANK" "{folder}/status$RANK"'
     command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", script]

@@ -61,7 +61,7 @@ def nothing_settled(monkeypatch):
         monkeypatch.setattr(master_address, name, value)
 
 
-# ---- what all ranks know ----------------------------------------------------------------------------------
+# ---- common to all ranks ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

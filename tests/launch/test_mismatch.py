@@ -1,5 +1,4 @@
-"""Different calls are reported on every rank with both sides; with MPI_GDR_DEBUG=DETAIL before anything is
-sent."""
+"""Every rank reports different calls with both sides; with MPI_GDR_DEBUG=DETAIL before anything is sent."""
 
 import re
 from pathlib import Path

@@ -19,7 +19,6 @@ RANKS = range(2)
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """The job's output folder."""
     folder = tmp_path_factory.mktemp("tracing")
     done = mpi_gdr(
         "run", "-n", "2", str(PROGRAM), str(folder),

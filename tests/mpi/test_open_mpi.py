@@ -49,7 +49,7 @@ def test_the_launcher_of_another_mpi_is_named():
 
 
 def test_its_launcher_with_another_mpi():
-    """On one host ranks know their meeting point, and the other MPI starts over the store."""
+    """On one host ranks compute their meeting point, and the other MPI starts over the store."""
     install(MPICH)
     library = LIBRARIES["openmpi"]
     asked = {"MPI_GDR_MPI_LIBRARY": str(MPICH.folder / MPICH.shared / "libmpi.so.12")}

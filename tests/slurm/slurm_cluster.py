@@ -63,7 +63,7 @@ PartitionName=rest Nodes=n[3-4] MaxTime=INFINITE State=UP
 
 
 def why_unavailable() -> str:
-    """What a cluster lacks; "" if nothing."""
+    """Missing requirements; "" if none."""
     if missing := [name for name in COMMANDS if not shutil.which(name, path=search_path())]:
         return f"needs {', '.join(missing)}: {INSTALL}"
     if not PMIX.exists():
@@ -186,7 +186,6 @@ class Cluster:
             state = "\n".join(sorted(set(self.ask("sinfo", "-h", "-o", "%t").splitlines())))
 
     def messages(self) -> str:
-        """The ends of all daemons' logs."""
         logs = sorted((self.folder / "log").iterdir())
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}" for log in logs)
 
@@ -217,7 +216,6 @@ class Cluster:
     # ---- what is left -------------------------------------------------------------------------------------
 
     def shared_memory(self) -> list[str]:
-        """Files in the nodes' /dev/shm."""
         found = [Path(node.inside("/dev/shm")) for node in self.nodes.values()]
         return sorted(
             f"{name}: {path.name}"

@@ -65,7 +65,6 @@ class User:
         return self.job(name)
 
     def wait_for_ranks(self, ranks: int, folder: str = "ready0") -> None:
-        """Waits until that many ranks of programs/loop.py are working."""
         path = self.home / folder
         wait_until(lambda: path.is_dir() and len(list(path.iterdir())) == ranks, f"{ranks} ranks in {folder}")
 

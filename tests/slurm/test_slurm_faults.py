@@ -16,7 +16,6 @@ RAISED = r"rank 1 \(host \S+, pid \d+\) has left the job: .* ArithmeticError: lo
 
 
 def survivors(output: str, told: str) -> set[int]:
-    """Ranks that ended with an error of this pattern."""
     return {int(rank) for rank in re.findall(rf"^rank (\d) on \S+: .*{told}", output, re.MULTILINE)}
 
 
@@ -71,7 +70,6 @@ def test_a_dead_node(user: User):
 
 
 def test_nothing_is_left(quiet_cluster):
-    """Of all jobs of this folder, on any node."""
     deadline = time.monotonic() + 20
     while (left := quiet_cluster.processes() + quiet_cluster.shared_memory()) and time.monotonic() < deadline:
         time.sleep(0.2)

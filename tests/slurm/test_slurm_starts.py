@@ -1,4 +1,4 @@
-"""Every way to start a job under Slurm: all ranks exist and know their meeting point before they meet."""
+"""Every way to start a job under Slurm: all ranks exist and have their meeting point before they meet."""
 
 from __future__ import annotations
 

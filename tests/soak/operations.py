@@ -1,7 +1,7 @@
 """The soak's collectives: each draws its shape from the step's generator, issues the operation and returns
 its check.
 
-Inputs are pieces of one table of small whole numbers: every rank knows all ranks' inputs, and sums and
+Inputs are pieces of one table of small whole numbers: every rank has all ranks' inputs, and sums and
 products of up to 6 ranks are exact in every dtype and order.
 """
 
@@ -40,8 +40,7 @@ class WrongResult(Exception):
 
 @dataclass
 class Step:
-    """One operation, the same on all members, with equal states of `random`. `me`: rank in the group; `size`:
-    number of members."""
+    """One operation with equal states of `random` on all members. `me`: rank in the group; `size`: of it."""
 
     group: dist.ProcessGroup
     me: int
@@ -197,7 +196,6 @@ def all_to_all_single(s: Step) -> Pending:
 
 
 def counts_of(s: Step) -> list[int]:
-    """A count for each rank: equal, or not."""
     most = s.count(s.size)
     if s.random.random() < 0.5:
         return [most] * s.size

@@ -54,5 +54,5 @@ def op_name(op):
 
 
 def same(actual, expected):
-    """Equal in shape, dtype and every bit of numbers (NaN equals NaN)."""
+    """Equal in shape, dtype and value (NaN equals NaN, zeros of either sign are equal)."""
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)

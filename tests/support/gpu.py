@@ -148,7 +148,6 @@ def _cycles_per_ms():
 
 
 def sleep(milliseconds):
-    """Keeps the current stream busy."""
     if ON_CUDA:
         torch.cuda._sleep(int(milliseconds * _cycles_per_ms()))
     elif ON_SIMGPU:

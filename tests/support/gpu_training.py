@@ -9,7 +9,6 @@ TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}  # the device's tanh differs from the 
 
 
 def train(model):
-    """This rank's steps on its own batches."""
     optimizer = training.sgd(model)
     for step in range(training.STEPS):
         training.loss_of(model(training.batch(dist.get_rank(), step).to(DEVICE))).backward()

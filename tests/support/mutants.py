@@ -44,8 +44,7 @@ def run_case(programs: dict[str, Path], case: str, limit: int = 50, **environmen
 def come_to(
     programs: dict[str, Path], folder: Path, chosen: Iterable[str], least: int
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """({place: chosen cases that reach it}, {case: seconds allowed, ten times its duration and at least
-    `least`})."""
+    """({place: chosen cases that reach it}, {case: limit in s, ten times its duration, at least `least`})."""
     cases, limits = defaultdict(list), {}
     for case in chosen:
         told = folder / case

@@ -154,9 +154,8 @@ def mpiexec() -> str:
 
 
 def free_port() -> int:
-    """A port that stays free until a job listens there: below the ephemeral ones, which for example MPI
-    libraries' listeners get, and reserved by a bound name against other calls, in any process, until this one
-    ends."""
+    """A port that stays free until a job listens there: below the ephemeral ones, which MPI libraries'
+    listeners get, and reserved by a bound name against other calls, in any process, until this one ends."""
     below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.SystemRandom().randrange(10_000, below)

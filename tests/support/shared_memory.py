@@ -17,8 +17,7 @@ def files() -> set[Path]:
 
 @contextlib.contextmanager
 def nothing_left() -> Iterator[None]:
-    """Fails if the block leaves new files behind. Files of concurrent jobs come and go; only remains
-    persist."""
+    """Fails if the block leaves new files behind. Files of concurrent jobs disappear within PATIENCE."""
     before = files()
     yield
     left = files() - before

@@ -57,7 +57,6 @@ def program(target: str) -> Path:
 
 
 def nvcc() -> Path:
-    """The nvcc of the package's build."""
     return Path(_setting("MPI_GDR_NVCC"))
 
 

@@ -1,7 +1,7 @@
 """The pytest plugin inside each rank: events for the outer test, synchronised ranks, and the hang watchdog.
 
-After each test the ranks meet over a TCPStore independent of the tested backend: all ranks know of a failure,
-and no test starts while another rank is still in the previous one.
+After each test the ranks meet over a TCPStore independent of the tested backend: all ranks learn of a
+failure, and no test starts while another rank is still in the previous one.
 """
 
 import datetime

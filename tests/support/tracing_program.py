@@ -104,8 +104,7 @@ def main():
         dist.all_reduce(verdict, op=dist.ReduceOp.MIN)
         crossed = bool(verdict.item())
 
-    # Operations end under another profiler than the one that they started under: waited for, by Futures, or
-    # dropped.
+    # Operations end under another profiler than they started under: awaited, by Futures, or dropped.
     late = []
     if rank == 0:
         with observe(record_shapes=True) as early:

@@ -52,8 +52,7 @@ IMPORTED = (
     "pytest",
 )
 MOST_FILES = 250  # in a message
-# Read at Python's start, or by torch and its libraries at import: a program must agree with the server on
-# these variables.
+# Read at Python's start, or by torch and its libraries at import: program and server must agree on these.
 AT_START = (
     "PYTHON",
     "TORCH_",

@@ -86,8 +86,7 @@ def malloc_free(size: int = 1) -> None:
 
 
 def refuse_after(submissions: int) -> None:
-    """The devices accept `submissions` pieces of work, refuse one with an error, then continue; -1: accept
-    all."""
+    """The devices accept `submissions` pieces of work, fail on one, then continue; -1: accept all."""
     torch.ops.simgpu.refuse_after(submissions)
 
 
@@ -134,8 +133,7 @@ def graph(graph: Graph, stream: torch.Stream | None = None):
 
 
 def device_library() -> int:
-    """Address of these devices' mpi_gdr::DeviceLibrary (csrc/device/library.hpp), CUDA's. Valid for the
-    process's lifetime."""
+    """Address of CUDA's mpi_gdr::DeviceLibrary (csrc/device/library.hpp) for these devices; never freed."""
     return torch.ops.simgpu.device_library()
 
 

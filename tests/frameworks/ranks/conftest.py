@@ -15,7 +15,6 @@ TIMEOUT = datetime.timedelta(seconds=150)
 
 @pytest.fixture(scope="session", autouse=True)
 def world():
-    """The default group of all tests."""
     torch.set_num_threads(1)
     dist.init_process_group("mpi-gdr", timeout=TIMEOUT)
     yield
@@ -30,7 +29,6 @@ def gloo(world):
 
 @pytest.fixture
 def folder(request):
-    """A folder that all ranks share."""
     path = Path(os.environ["SPMD_REPORTS"]) / request.node.name
     if dist.get_rank() == 0:
         path.mkdir()

@@ -28,8 +28,7 @@ def fresh():
     torch._dynamo.reset()
 
 
-# inductor needs a C++ compiler at run time, aot_eager does not. Its first use takes 13 s of CPU time, so only
-# one test has it.
+# inductor needs a C++ compiler. Its first use takes 13 s of CPU time, so only one test has it.
 COMPILERS = ["aot_eager", *(["inductor"] if shutil.which("g++") or shutil.which("clang++") else [])]
 
 

@@ -127,7 +127,6 @@ def test_the_caching_allocator_does_not_reuse_memory_too_early(rank, size):
 @pytest.mark.streams
 @pytest.mark.parametrize("how", ["work", "future"])
 def test_waiting_does_not_block_the_host(rank, size, how):
-    """The only test that reads a clock, coarsely."""
     tensor = torch.ones(1000, device=DEVICE)
     dist.all_reduce(tensor)
     sleep(1)

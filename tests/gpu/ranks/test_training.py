@@ -93,7 +93,6 @@ def test_hooks_of_torch(size, hook):
 
 
 def test_steps_in_a_row_without_a_look_at_the_result(size):
-    """The host runs many steps ahead of the device."""
     model = training.new_model().to(DEVICE)
     wrapped, optimizer = DistributedDataParallel(model, bucket_cap_mb=0.001), training.sgd(model)
     batches = [training.batch(dist.get_rank(), step).to(DEVICE) for step in range(20)]

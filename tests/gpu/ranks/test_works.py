@@ -1,5 +1,4 @@
-"""The Work of an operation on a device: polled, waited for twice and on other threads, with a timeout, as a
-Future."""
+"""The Work of a device operation: polled, awaited twice and on other threads, with a timeout, as a Future."""
 
 import datetime
 import threading

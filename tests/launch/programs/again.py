@@ -1,5 +1,4 @@
-"""A process that initialises again, with permuted ranks each time. argv: "env", or a folder for file
-stores."""
+"""A process that initialises again, with permuted ranks each time. argv: "env", or a file stores' folder."""
 
 import os
 import sys

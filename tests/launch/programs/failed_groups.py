@@ -24,7 +24,6 @@ def new_group():
 
 
 def abort_while_another_thread_waits():
-    """The waiter gets the error at once, not at its deadline."""
     group, backend, peer = new_group()
     assert backend.get_error() == ErrorType.SUCCESS
     finished = dist.all_reduce(torch.ones(2), group=group, async_op=True)

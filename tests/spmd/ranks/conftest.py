@@ -11,7 +11,6 @@ from support.spmd import GROUP_SECONDS
 
 @pytest.fixture(scope="session", autouse=True)
 def world():
-    """The default group of all tests."""
     torch.set_num_threads(1)
     dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=GROUP_SECONDS))
     yield

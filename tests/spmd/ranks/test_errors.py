@@ -322,7 +322,6 @@ def test_group_that_was_destroyed(size):
 
 
 def test_forked_child(size):
-    """A child that uses the group gets an error; the parent continues."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -67,7 +67,6 @@ def test_split_with_wrong_ranks(size):
 
 
 def test_merge(rank, size):
-    """Processes that meet at a store create a group."""
     alone = dist.group.WORLD.split_group([rank], timeout=SECONDS)
     groups = [dist.group.WORLD.split_group([r], timeout=SECONDS) for r in range(size)]
     assert [g is not None for g in groups] == [r == rank for r in range(size)]

@@ -79,7 +79,6 @@ def test_chain_of_callbacks(size):
 
 
 def test_callback_that_waits_for_collectives(size):
-    """A communication hook may call a collective from .then() and wait for it there."""
 
     def again(future):
         tensor = future.value()[0].clone()
