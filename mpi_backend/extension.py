@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-import torch  # first: the extension finds the symbols of torch in what this loads
+import torch  # first: it loads torch's symbols for the extension
 
 from . import mpi_library
 from .build_info import HERE, REBUILD, extensions

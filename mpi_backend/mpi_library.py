@@ -21,7 +21,7 @@ DAEMONS = {
     **dict.fromkeys(("hydra_pmi_proxy", "hydra_bstrap_proxy", "mpiexec.hydra", "mpispawn"), MPICH),
     **dict.fromkeys(("prted", "prterun", "prte", "orted", "orterun"), OPEN_MPI),
 }
-# Relative to the program's parent folder's parent.
+# Relative to an installation's prefix, the parent of the program's folder.
 LIBRARY_FOLDERS = ("lib", "lib64", "lib/release", "lib/*-linux-gnu", "lib64/*")
 ANCESTORS = 8  # that are examined: wrappers may stand between a rank and its launcher
 

@@ -66,7 +66,7 @@ def daemon(env: Mapping[str, str], mask: Iterable[int] = ()) -> Iterator[dict[st
     folder = tempfile.mkdtemp(prefix="mpi-gdr-mps-", dir="/tmp")
     found = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
     own = {**env, **found}
-    # Given indices, the daemon would renumber the GPUs, and the ranks' indices would mean others. UUIDs are safe.
+    # Given indices, the daemon would renumber the GPUs, and the ranks' indices would mean others.
     if any(entry.strip().isdecimal() for entry in env.get("CUDA_VISIBLE_DEVICES", "").split(",")):
         del own["CUDA_VISIBLE_DEVICES"]
     try:

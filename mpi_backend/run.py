@@ -99,8 +99,7 @@ def main(argv: list[str]) -> int:
         added[gpu_share.VARIABLE] = str(options.ranks_per_gpu)
     if "MASTER_ADDR" not in os.environ and not os.environ.get(ADDRESS) and is_reachable_name(first_host):
         added[ADDRESS] = first_host
-    # Ranks authenticate messages with it, and with ADDRESS identify the job. All users can read command
-    # lines.
+    # Authenticates the ranks' messages, with ADDRESS identifies the job. All users can read command lines.
     if ADDRESS in added or not os.environ.get(SECRET):
         added[SECRET] = secrets.token_hex(32)
     if Path(mpiexec).name == "mpirun_rsh":

@@ -19,8 +19,8 @@ collect_ignore += [] if "TEST_SLURM" in os.environ else ["slurm"]
 collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
 
 # Folders whose jobs may share an import of torch (support/warm.py), because they test neither launchers nor
-# ends of processes nor installation; elsewhere the marker warm allows it. None with
-# --full, which finds missing imports.
+# ends of processes nor installation; elsewhere the marker warm allows it. None with --full, which finds
+# missing imports.
 WARM = {"bench", "commands", "conformance", "docs", "examples", "frameworks", "gpu", "soak", "spmd"}
 COLD = processes.python
 

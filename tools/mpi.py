@@ -27,7 +27,7 @@ class Library(NamedTuple):
     shared: str = "lib"  # folder of libmpi.so
     mpiexec: str = "bin/mpiexec"
     abi: str = "MPICH ABI"
-    headers: bool = False  # has headers
+    headers: bool = False
     libmpi: str = ""  # file name, if the loader does not find the right one in `shared`
     variables: tuple[tuple[str, str], ...] = ()
 

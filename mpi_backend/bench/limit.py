@@ -63,8 +63,7 @@ class Limit:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _median(self, adds: bool, moved: int, iterations: int) -> float:
-        # a += b reads two elements and writes one, a copy reads one. A cache's reads before writes do not
-        # count.
+        # a += b reads two elements and writes one, a copy reads one. Write-allocate reads do not count.
         count = max(1, moved // self.active // (3 if adds else 2) // 4)
         a, b, fresh = torch.zeros(count), torch.zeros(count), torch.ones(count)
         samples = torch.empty(iterations, dtype=torch.float64)

@@ -128,8 +128,7 @@ def compare(got: torch.Tensor, expected: Expected) -> tuple[Mismatch | None, flo
         return None, 0.0
     worst = 0.0
     if expected.reference is None or expected.bound is None:
-        # As bytes: float8 has no comparison. In wider types zeros of either sign are equal; the order decides
-        # it.
+        # As bytes: float8 has no comparison. In wider types zeros of either sign are equal.
         if bits(got) == bits(want):
             return None, 0.0
         if got.dtype.itemsize == 1:

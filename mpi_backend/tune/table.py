@@ -110,8 +110,7 @@ def with_hysteresis(points: list[Point], native: bool) -> list[str]:
             or (medians[name] * HYSTERESIS < medians[before] and quartiles[name] < quartiles[before])
         ]
         chosen.append(min(better, key=lambda name: medians[name]) if better else before)
-        # On ordinary tensors, as timed, adaptive is staged with one more flag; in group memory it is much
-        # faster.
+        # On the timed ordinary tensors adaptive is staged plus a flag; in group memory it is much faster.
         if chosen[-1] == "staged" and medians.get("adaptive", math.inf) < ADAPTIVE_PAYS * medians["staged"]:
             chosen[-1] = "adaptive"
     return chosen

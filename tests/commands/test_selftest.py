@@ -100,7 +100,7 @@ def test_a_bar_on_a_terminal():
     status, output = on_a_terminal("selftest", "-n", "1", "--quick")
     lines = output.split("\r\n")
     assert status == 0 and "@progress" not in output
-    assert "selftest [" in output and "%" in output  # the bar
+    assert "selftest [" in output and "%" in output
     rows = [line.rpartition(ERASE)[2] for line in lines]
     assert any(re.fullmatch(r"all_reduce +\d+ .* ok", row) for row in rows), output
     assert any(row.startswith("mpi-gdr selftest: passed") for row in rows), output

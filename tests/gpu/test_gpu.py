@@ -43,8 +43,7 @@ TWO_NODES = {
     "MPI_GDR_CHUNK_BYTES": "64K",
     "MPI_GDR_BROADCAST_ALGO": "two_level",
 }
-# Kinds of GPUs: streams share hardware queues or not, wait for flags or use kernels; ranks share a GPU or
-# not.
+# GPUs: streams share hardware queues or not, wait for flags or use kernels; ranks share a GPU or not.
 GPUS = {
     "8 queues, memory operations": {"FAKECUDA_SEED": "1", "FAKECUDA_QUEUES": "8"},
     "32 queues, flag kernels, one GPU": {

@@ -164,8 +164,7 @@ def test_complex(rank, size):
                 (dist._make_nccl_premul_sum(0.25), total / 4),
             ):
                 check_everywhere(rank, size, dtype, op, inputs, expected.to(dtype), within(relative))
-            # torch rejects PRODUCT in all_reduce, which views complex numbers as real ones, but passes this
-            # call.
+            # torch rejects PRODUCT in all_reduce, which views complex as real numbers, but passes this call.
             output = torch.empty(count, dtype=dtype)
             repeated = torch.cat([raw(inputs[rank])] * size).view(dtype) if count else inputs[rank].clone()
             dist.reduce_scatter_tensor(output, repeated, Op.PRODUCT)
