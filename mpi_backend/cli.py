@@ -1,4 +1,4 @@
-"""The command `mpi-gdr`. Each subcommand is a module with main(argv), imported only when it is asked for."""
+"""The command `mpi-gdr`. Each subcommand is a module with main(argv), imported on demand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
             kind, known = "option", ["-h", "--help", "-V", "--version"]
         print(f"mpi-gdr: unknown {kind} {refusal(argv[0], known)}", file=sys.stderr)
         return 2
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch's: no command needs it
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch's; no command needs it
     try:
         status: int = importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:]) or 0
         sys.stdout.flush()
@@ -56,6 +56,6 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"mpi-gdr {argv[0]}: interrupted", file=sys.stderr)
         return 130  # as a shell shows SIGINT
-    except BrokenPipeError:  # the reader has seen enough, as `head` has
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

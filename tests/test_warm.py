@@ -1,4 +1,4 @@
-"""What tests take for Python (support/warm.py) does as Python does."""
+"""The tests' replacement of Python (support/warm.py) acts like Python."""
 
 import contextlib
 import os
@@ -60,7 +60,7 @@ def test_gets_what_a_program_inherits(tmp_path):
         os.close(writer)
         said, _ = process.communicate("from here")
         assert said == f"{['a b', str(writer)]} {tmp_path} yes from here {os.sched_getaffinity(0)}\n"
-        assert os.read(reader, 100) + os.read(reader, 1) == b"by the pipe"  # and nobody else can write there
+        assert os.read(reader, 100) + os.read(reader, 1) == b"by the pipe"  # no other process can write there
     os.close(reader)
 
 
@@ -108,7 +108,7 @@ def test_passes_signals_on_and_runs_once():
     """
     with running(script(program)) as process:
         assert process.stdout.readline() == "ready\n"
-        while process.poll() is None:  # some come when the program has ended, and its status is on the way
+        while process.poll() is None:  # some arrive after the program's end, while its status is in transit
             process.terminate()
             time.sleep(0.001)
         assert process.returncode == 5
@@ -126,7 +126,7 @@ def test_when_killed_nothing_of_the_program_is_left():
     with running(script(WITH_A_CHILD + "    child.wait()")) as process:
         assert process.stdout.readline() == "ready\n"
         process.kill()
-        assert process.stdout.read() == ""  # its end comes when all who could write there have ended
+        assert process.stdout.read() == ""  # ends only after all possible writers have ended
 
 
 def test_what_the_program_has_started_ends_with_it():

@@ -3,7 +3,7 @@
     make release              # a wheel for every torch; `make release TORCHES=` for the torch of .venv
     .venv/bin/python tools/release.py --check  # only whether this commit may be released
 
-The tag comes last: a step that fails leaves none. Nothing is published; the commands for that are printed.
+The tag comes last, after all checks. Publishes nothing, but prints the commands for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def give_up(sentence: str) -> NoReturn:
 
 
 def check() -> str:
-    """Returns the commit; ends the program if it must not be released."""
+    """Returns the commit; exits if it must not be released."""
     if not (ROOT / ".git").exists():
         give_up(f"{ROOT} is not a checkout: clone the repository.")
     if changes := git("status", "--porcelain"):
@@ -55,7 +55,7 @@ def check() -> str:
 
 
 def check_wheel(wheel: Path, commit: str) -> None:
-    """Runs the self-test in a fresh environment, whose PATH has no compiler."""
+    """Runs the self-test in a fresh environment without a compiler on PATH."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         bin = readme.environment_with_torch(folder / "env")

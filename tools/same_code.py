@@ -2,7 +2,7 @@
 
     python tools/same_code.py OLD [NEW]     NEW: a commit; by default the working tree
 
-C++, CUDA and settings: the sequence of tokens. Python: the syntax tree without docstrings. Other files: their text.
+C++, CUDA, settings: the sequence of tokens. Python: the syntax tree without docstrings. Others: their text.
 Ends with status 1 if a file differs, so that a commit that claims to change comments only can be checked.
 """
 

@@ -1,4 +1,4 @@
-"""`mpi-gdr diagnose DIR`: reads the flight logs of all ranks and names what diverged first."""
+"""`mpi-gdr diagnose DIR`: reads the flight logs of all ranks and reports the first divergence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .report import print_report
 
 
 def main(argv: list[str]) -> int:
-    """Status 0: nothing found; 1: a divergence; 2: no readable log, or a wrong command line."""
+    """Exit status: 0: no finding; 1: a divergence; 2: no readable log, or a wrong command line."""
     parser = Parser(
         prog="mpi-gdr diagnose",
         description="Compare the flight logs of all ranks and name the first operation that diverged.",
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
         job = Job(dumps, options.patience)
         found = findings(job)
         print_report(job, found)
-    # Plain containers, but not those that a rank writes.
+    # The logs hold plain containers, but may lack any field.
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         print(f"mpi-gdr diagnose: a file is no flight log: {error!r}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""What `mpi-gdr diagnose` prints: a line per rank, then what was found."""
+"""Output of `mpi-gdr diagnose`: a line per rank, then the findings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEADERS = ["rank", "process", "log written because", "first failed or last opera
 
 
 def print_report(job: Job, found: list[Finding]) -> None:
-    """The table, then the findings, the likely cause first."""
+    """Prints the table, then the findings, the likely cause first."""
     print("\n".join(columns(HEADERS, _rows(job), numbers=(0, 5))))
     if len(job.dumps) > SHOWN_RANKS:
         print(f"{len(job.dumps) - SHOWN_RANKS} more ranks are not shown.")

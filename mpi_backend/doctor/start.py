@@ -1,4 +1,4 @@
-"""Checks of what starts a job: the build, the MPI library, the launcher, and where the ranks meet."""
+"""Checks of a job's start: build, MPI library, launcher, and the ranks' meeting point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MASTER = "docs/launch.md#master_addr-and-master_port"
 
 
 def is_open_mpi(mpi: MpiInfo) -> bool:
-    """Of another ABI than MPICH's, and started by PMIx only."""
+    """Whether the MPI is Open MPI, which only starts under PMIx."""
     return mpi["abi"] == "Open MPI"
 
 
@@ -35,7 +35,7 @@ def check_build(site: Site) -> Iterator[Finding]:
 
 
 def check_variables(site: Site) -> Iterator[Finding]:
-    """The MPI_GDR_* variables; whether other ranks have the same values cannot be seen here."""
+    """MPI_GDR_* variables of this process; other ranks' values are not visible here."""
     if site.extension is None:
         yield Finding(
             "not known", "MPI_GDR_* variables are read by the extension", page="docs/environment.md"
@@ -51,7 +51,7 @@ def check_variables(site: Site) -> Iterator[Finding]:
 
 
 def check_mpi(site: Site) -> Iterator[Finding]:
-    """The MPI library that is loaded; it is not started."""
+    """The loaded MPI library, without starting it."""
     if site.mpi is None:
         yield Finding(
             "not known",
@@ -75,11 +75,11 @@ def check_mpi(site: Site) -> Iterator[Finding]:
     yield Finding("good", f"{name} ({site.mpi['library_path']})")
 
 
-# ---- the launcher -----------------------------------------------------------------------------------------
+# ---- launcher ---------------------------------------------------------------------------------------------
 
 
 def check_launcher(site: Site) -> Iterator[Finding]:
-    """How MPI starts on the ranks of this job, or what can start ranks here."""
+    """How MPI starts on this job's ranks, or what can start ranks here."""
     if site.mpi is None:
         yield Finding("not known", "which launchers fit depends on the MPI library", page="docs/launch.md")
         return
@@ -112,7 +112,7 @@ def check_launcher(site: Site) -> Iterator[Finding]:
 
 
 def how_mpi_starts(site: Site, open_mpi: bool) -> Finding:
-    """Under the launcher that started this rank."""
+    """MPI's start under the launcher of this rank."""
     launcher = site.job.launcher
     if not (problem := launcher_problem(site)):
         return Finding("good", f"{launcher} starts the ranks, and MPI by its own interface")
@@ -132,7 +132,7 @@ def how_mpi_starts(site: Site, open_mpi: bool) -> Finding:
 
 
 def launcher_problem(site: Site) -> str:
-    """Why MPI cannot start by the launcher; what init_process_group says."""
+    """Why MPI cannot start under the launcher, as in init_process_group's message; "" if it can."""
     if site.extension is None:
         return "the extension cannot be loaded"
     try:
@@ -142,7 +142,7 @@ def launcher_problem(site: Site) -> str:
 
 
 def pmix_problem(site: Site) -> Finding | None:
-    """MPICH ends the process in MPI_Init where the environment offers both PMI and PMIx."""
+    """MPICH aborts in MPI_Init if the environment offers both PMI and PMIx."""
     env = site.env
     if site.mpi is None or "PMIX_NAMESPACE" not in env or "OMPI_COMM_WORLD_RANK" in env:
         return None
@@ -204,11 +204,11 @@ def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
         )
 
 
-# ---- where the ranks meet ---------------------------------------------------------------------------------
+# ---- meeting point ----------------------------------------------------------------------------------------
 
 
 def several(site: Site) -> bool:
-    """Whether the job has more than one node, as far as that is known."""
+    """Whether the job is known to have several nodes."""
     return (site.job.nodes or 1) > 1
 
 
@@ -242,12 +242,12 @@ def check_meeting(site: Site) -> Iterator[Finding]:
 
 
 def needs_store(site: Site) -> bool:
-    """Whether the ranks need the store at MASTER_ADDR to start. If not, rank 0 announces other addresses."""
+    """Whether ranks need the store at MASTER_ADDR to start. If not, rank 0 announces other addresses."""
     return site.meeting is None or not site.meeting.computed or bool(launcher_problem(site))
 
 
 def check_address(site: Site, address: str) -> Iterator[Finding]:
-    """Whether MASTER_ADDR resolves, to an address that other nodes can use."""
+    """Whether MASTER_ADDR resolves to an address that other nodes can use."""
     level: Level = "bad" if needs_store(site) else "remark"
     try:
         addresses = within(DNS_SECONDS, lambda: site.resolve(address))
@@ -275,7 +275,7 @@ def check_address(site: Site, address: str) -> Iterator[Finding]:
 
 
 def is_loopback(address: str) -> bool:
-    """Of this host only."""
+    """Whether the address works on this host only."""
     return address.startswith("127.") or address == "::1"
 
 

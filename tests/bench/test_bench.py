@@ -1,4 +1,4 @@
-"""`mpi-gdr bench`: jobs, the correctness column, the command line. No test looks at a time."""
+"""`mpi-gdr bench`: jobs, the correctness column, the command line. Does not check times."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The command `mpi-gdr`: its commands, and what it says to a wrong one."""
+"""The command `mpi-gdr`: its subcommands, and errors for unknown ones."""
 
 import os
 import re

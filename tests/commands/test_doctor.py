@@ -1,4 +1,4 @@
-"""`mpi-gdr doctor`: what starts a job, on facts of good sites and of bad ones; the command itself."""
+"""`mpi-gdr doctor`: start of a job, with facts of working and broken sites; the command itself."""
 
 import json
 import re
@@ -159,13 +159,13 @@ def test_the_stores_address(tmp_path):
 
     users = Meeting("n9", "29500", False)
     assert ask().level == "good" and "computed" in ask().what
-    assert ask(resolve=lambda name: ()).level == "remark"  # rank 0 announces others
+    assert ask(resolve=lambda name: ()).level == "remark"  # rank 0 announces other addresses
     assert ask(resolve=lambda name: (), extension=extension(REFUSED)).level == "bad"
     assert ask(resolve=lambda name: (), meeting=users).level == "bad"
     assert ask(resolve=lambda name: ("127.0.0.1",), meeting=users).level == "bad"
     assert ask(resolve=silent).level == "not known"
     assert ask(meeting=None).level == "remark"
-    assert ask(meeting=Meeting("n1", "x", False)).level == "good"  # rank 0 says it
+    assert ask(meeting=Meeting("n1", "x", False)).level == "good"  # rank 0 reports it
 
 
 def test_the_stores_port(tmp_path):
@@ -266,7 +266,7 @@ def test_other_ranks_of_a_node_ask_what_is_theirs_alone(tmp_path):
     assert {"torch", "/dev/shm", "threads"} <= everything
     others = topics(HYDRA._replace(rank=1, local_rank=1))
     assert others == {"variables", "launcher", "threads"}
-    assert topics(SRUN._replace(rank=2, local_rank=0)) == everything  # the first of its node
+    assert topics(SRUN._replace(rank=2, local_rank=0)) == everything  # first rank of its node
 
 
 def test_what_is_alike_on_all_ranks_is_said_once(tmp_path):
@@ -301,7 +301,7 @@ def test_what_is_bad_is_the_status():
 
 
 def test_under_a_launcher():
-    """MPI is not started: one rank alone would wait for the other. Each says what is wrong with itself."""
+    """MPI must not start: one rank alone would wait for the other. Each reports its own problems."""
     command = [processes.mpiexec(), "-n", "2", processes.sys.executable, "-m", "mpi_backend", "doctor"]
     output = processes.run(command, 40, MPI_GDR_LANES="x").expect(1)
     assert output.count("rank 0 of 2 by Hydra mpiexec, 1 node, 2 ranks here") == 1

@@ -1,5 +1,4 @@
-"""Selection tables: MPI_GDR_TUNING, Options.selection, what ranks compare, and `mpi-gdr tune`. No test looks
-at a time."""
+"""Selection tables: MPI_GDR_TUNING, Options.selection, equality on ranks, `mpi-gdr tune`. Checks no times."""
 
 import itertools
 import json
@@ -87,7 +86,7 @@ def test_ranks_with_different_tables_say_so(tmp_path):
 
 def test_info_shows_the_built_in_table_as_it_was_written(capsys, monkeypatch):
     rows = [(row, "built-in") for row in schedule.parse_table(schedule.default_table(), "built-in")]
-    monkeypatch.setattr(_C, "selection_rows", lambda: rows)  # whatever is set around the tests
+    monkeypatch.setattr(_C, "selection_rows", lambda: rows)  # independent of the tests' environment
     assert info.show_table(first=True) == 0
     assert capsys.readouterr().out == schedule.default_table()
 
@@ -136,7 +135,7 @@ def test_info_says_where_choices_come_from(tmp_path):
         for row in report["algorithms"]["table_two_level"]
         if "leaders" in row
     ]
-    assert leaders == [(0, 1), (1 << 20, 1)]  # the first is built in
+    assert leaders == [(0, 1), (1 << 20, 1)]  # the first one is built in
 
 
 # ---- tune: the table --------------------------------------------------------------------------------------
@@ -168,12 +167,12 @@ def test_a_switch_must_win_by_more_than_the_hysteresis():
     ]
     assert table.with_hysteresis(points, native=False) == ["ring", "flag", "flag", "ring"]
     assert table.with_hysteresis(points, native=True) == ["native"] * 4
-    # Where the neighbour's choice cannot run, the fastest is taken.
+    # Without the neighbour's choice the fastest is taken.
     assert table.with_hysteresis([point(64, built_in="staged", ring=2.0, flag=1.99)], False) == ["flag"]
-    # Staged for ordinary tensors is adaptive for all.
+    # Staged for ordinary tensors means adaptive for all.
     assert table.with_hysteresis([point(64, ring=10.0, staged=5.0, adaptive=6.0)], False) == ["adaptive"]
     assert table.with_hysteresis([point(64, ring=10.0, staged=5.0, adaptive=7.0)], False) == ["staged"]
-    # A median that wins by chance, though its better calls do not.
+    # The median wins by chance, the lower quartile does not.
     lucky = point(64, ring=10.0, flag=5.0) | {"quartile_us": {"ring": 4.0, "flag": 4.5}}
     assert table.with_hysteresis([lucky], False) == ["ring"]
 
@@ -219,7 +218,7 @@ def test_the_file_chooses_what_was_measured():
                     for row in schedule.selection_ranges(ranks, "all", dtype, text)
                     if row["collective"] == "all_reduce"
                     and row["origin"] != "built-in"
-                    and row["from_bytes"] < 1 << 20  # far from where flag ends
+                    and row["from_bytes"] < 1 << 20  # far from flag's upper limit
                 ]
                 expected = [(0, "flag"), (512, "ring")] if dtype == "float32" else [(0, "flag")]
                 assert rows == (expected if ranks in like_two | like_five else []), (extend, ranks, dtype)

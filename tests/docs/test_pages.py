@@ -1,4 +1,4 @@
-"""What pages say that a test can hold them to: links, names, lists."""
+"""Testable parts of the pages: links, names, lists."""
 
 import re
 import runpy
@@ -11,7 +11,6 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "tests").gl
 
 
 def anchors(page):
-    """As they are made of the headings of Markdown."""
     heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 

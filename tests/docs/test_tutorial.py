@@ -1,4 +1,4 @@
-"""docs/tutorial.md: that it has every example, and that tools/labs.py, which runs it, sees what differs."""
+"""docs/tutorial.md has every example, and tools/labs.py, which runs it, finds differences."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "labs.py"
-# Programs of their own pages, and what others import.
+# Programs with pages of their own, and modules.
 NOT_LABS = {"common.py", "memory.py", "resnet.py", "deepspeed_zero.py", "ranks_per_gpu.py"}
 
 
@@ -54,7 +54,7 @@ def test_what_differs_is_told(tmp_path, expected, wrong):
 
 
 def test_each_lab_keeps_its_pictures(tmp_path):
-    """Though the second writes one of the same name."""
+    """A second lab writes a picture of the same name."""
     (tmp_path / "out").mkdir()
     labs(tmp_path, "".join(f"```console\n$ echo {k} > {tmp_path}/out/a.png\n```\n" for k in (1, 2)))
     index = (tmp_path / "out" / "index.html").read_text()

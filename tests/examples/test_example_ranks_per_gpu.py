@@ -1,4 +1,4 @@
-"""examples/ranks_per_gpu.py on cores, at a tiny size. No test looks at a rate."""
+"""examples/ranks_per_gpu.py on cores, at a tiny size. Does not check rates."""
 
 import importlib.util
 import json

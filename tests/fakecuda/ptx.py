@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Translates a file of nvcc's PTX into C++ for gpu/translated.hpp: a function for each kernel, a variable for
-each register, a statement for each instruction, on the same lines.
+"""Translates PTX, as nvcc writes it, into C++ for gpu/translated.hpp: a function per kernel, a variable per
+register, a statement per instruction, on the PTX's line.
 
     ptx.py kernels.ptx kernels.cpp
 
-Unknown PTX is an error with its text.
-"""
+Anything unknown is an error with its text."""
 
 import re
 import sys
@@ -19,8 +18,8 @@ FLOAT = "(f32|f64)"
 BITS = "b(16|32|64)"
 TYPE = "([suf](?:16|32|64))"
 
-# Instructions on registers only: pattern and effect. {0}: the first operand, which is the result; \1: the
-# first group of the pattern. `add.f32` without .rn is missing, because ptxas may fuse it.
+# Register-only instructions: name and effect. {0}: first operand, the result; \1: first group of the name.
+# `add.f32` is missing, because ptxas may fuse additions without .rn.
 INSTRUCTIONS = [
     (rf"(add|sub|mul|div)\.rn\.{FLOAT}", r"{0} = \1<\2>({1}, {2})"),
     (rf"(add|sub|div|rem|min|max)\.{INTEGER}", r"{0} = \1<\2>({1}, {2})"),
@@ -53,7 +52,7 @@ INSTRUCTIONS = [
     (r"bra(?:\.uni)?", "goto {0}"),
     (r"ret", "return"),
 ]
-# The same, but mutants may skip them (gpu/mutant.hpp).
+# The same, but a mutant may omit them (gpu/mutant.hpp).
 ORDER = [
     (r"bar\.sync\.0", "barrier"),
     (r"membar\.cta|fence\.(?:sc|acq_rel)\.cta", "fence<Scope::Block>"),
@@ -77,7 +76,7 @@ class Unknown(Exception):
 class Kernel:
     name: str
     number: int
-    symbols: dict[str, int] = field(default_factory=dict)  # offsets of parameters and shared variables
+    symbols: dict[str, int] = field(default_factory=dict)  # addresses of parameters and shared variables
     params: list[tuple[int, int]] = field(default_factory=list)
     param_bytes: int = 0
     shared_bytes: int = 0
@@ -100,12 +99,10 @@ def aligned(at: int, to: int) -> int:
 
 
 class Translator:
-    """Translates line by line."""
-
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
-        self.kernel: Kernel | None = None  # being translated
-        self.places: Counter[str] = Counter()  # number so far of each kind that mutants may skip
+        self.kernel: Kernel | None = None  # whose head or body is being read
+        self.places: Counter[str] = Counter()  # occurrences so far of each kind that a mutant may omit
 
     def line(self, text: str) -> str:
         text = re.sub(r"//.*", "", text).strip()
@@ -129,7 +126,7 @@ class Translator:
             return f"{match[1]}:;"
         if text.startswith("."):
             return self.variable(text)
-        # One half of a register, the other unused.
+        # One half of a register; the other is unused.
         text = re.sub(r"\{ \.reg \.b16 tmp; (mov\.b32 .*;) \}", lambda m: m[1].replace("tmp", "_"), text)
         match = re.fullmatch(r"(?:@(!?)%(p\d+)\s+)?([\w.]+)\s*(.*);", text)
         if not match:
@@ -163,7 +160,7 @@ class Translator:
             return f"{result}add_atomically<{match[1]}>(t, {self.address(address)}, {self.operand(value)})"
         if name.startswith("mov.b") and any(arg.startswith("{") for arg in args):
             return self.parts(int(name[5:]), *args)
-        if name == "bar.sync":  # barrier 0 with all threads is the only one supported
+        if name == "bar.sync":  # barrier and number of threads: only 0, with all threads, is known
             name, args = ".".join([name, *args]), []
         for pattern, function in ORDER:
             if re.fullmatch(pattern, name) and not args:
@@ -175,7 +172,7 @@ class Translator:
         raise Unknown
 
     def thread_at(self, kind: str) -> str:
-        """The thread, after recording the place."""
+        """The thread, with its position set."""
         self.places[kind] += 1
         return f"t.at(file, {self.places[kind] - 1})"
 
@@ -222,7 +219,7 @@ class Translator:
         return f"u64{{{self.operand(place[1])}}} + {place[2] or 0}"
 
     def parts(self, bits: int, to: str, value: str) -> str:
-        """mov between a register and its parts, the lowest first; _ for an unused part."""
+        """mov between a register and registers for its parts, lowest first; _: unused."""
         if to.startswith("{"):
             names, source = inside(to), self.operand(value)
             width = bits // len(names)
@@ -258,7 +255,7 @@ class Translator:
 
 
 def place(kernel: Kernel, declared: re.Match, end: int) -> int:
-    """Places a variable at `end` or after it; returns its end."""
+    """Places a variable at or after `end`; returns its end."""
     size = bytes_of(declared[2])
     at = kernel.symbols[declared[3]] = aligned(end, int(declared[1] or size))
     return at + size * int(declared[4] or 1)

@@ -1,4 +1,4 @@
-"""Ranks that are lost to others who need them: jobs on one host and on two, and when the others were told."""
+"""Jobs on one and two hosts that lose a needed rank, and when the others are notified."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import testbed
 from support.namespaces import hindrance
 from testbed import Testbed
 
-LIMIT = 2  # seconds in which every survivor is told
+LIMIT = 2  # seconds until every survivor is notified
 VICTIM = 1
 
 
 @dataclass(frozen=True)
 class Loss:
     what: str
-    hosts: str  # of each rank
-    mode: str  # of gave_up.py, or "killed": kill -9 in mid-collective
-    told: str  # a pattern in the error of each survivor
+    hosts: str  # by rank
+    mode: str  # of gave_up.py, or "killed": SIGKILL during a collective
+    told: str  # pattern of each survivor's error
 
     def __str__(self) -> str:
         return f"{self.what}, {'two hosts' if '1' in self.hosts else 'one host'}"
@@ -56,7 +56,7 @@ class Told:
 
     @property
     def seconds(self) -> float:
-        """From the loss until the last survivor was told."""
+        """From the loss to the last survivor's error."""
         victim = self.ranks[VICTIM]
         struck = max(victim.times("strike", "error"), default=float("nan"))
         return max(min(rank.times("error"), default=float("inf")) for rank in self.survivors) - struck
@@ -105,7 +105,7 @@ def run(bed: Testbed, loss: Loss) -> Told:
         running = bed.start(script, arguments, loss.hosts, events)
         struck = []
         if loss.mode == "killed" and jobs.all_ready(events, len(running)):
-            time.sleep(2)  # until hosts have found each other
+            time.sleep(2)  # until hosts are connected
             struck = [{"event": "strike", "time": time.monotonic()}]
             nursery, pid = running[VICTIM]
             nursery.kill(pid, signal.SIGKILL)
@@ -118,7 +118,7 @@ def run(bed: Testbed, loss: Loss) -> Told:
 
 
 def run_after_store(bed: Testbed, mode: str, hosts: str) -> list[jobs.Ended]:
-    """store_leaves.py: the ranks but 0 go on for some seconds after that one has ended."""
+    """Runs store_leaves.py: the other ranks continue for seconds after rank 0 has ended."""
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
         running = bed.start("store_leaves.py", [folder, mode], hosts, events)

@@ -1,7 +1,7 @@
-"""The table of faults in docs/errors-and-faults.md: its rows, how they are seen, and how it gets there.
+"""The table of faults in docs/errors-and-faults.md: rows, their tests, and how it is written.
 
-As a script (`make faults`, some ten minutes): runs all of it and writes the table. Status 1: something was
-not as promised, or was not run. The tests run the short interruptions only.
+As a script (`make faults`, about ten minutes): runs everything and writes the table. Status 1: a promise was
+broken, or a test did not run. The test suite runs the short interruptions only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ END = "<!-- End of the faults. -->"
 class Fault:
     what: str
     promise: str
-    tests: tuple[str, ...]  # of pytest, below tests/; "unit NAME: TEST" is one of C++
+    tests: tuple[str, ...]  # of pytest, below tests/; "unit NAME: TEST" is a C++ test
 
 
 ENDS, TOLD, SECURITY = "launch/test_ends.py::", "faults/test_told.py::", "faults/test_security.py::"
@@ -166,13 +166,13 @@ PROMISED, NOT_RUN, FAILED = "as promised", "**not run**", "**FAILED**"
 
 
 def unit_test(test: str) -> tuple[str, str] | None:
-    """The file and the case of one of C++."""
+    """(file, case) of a C++ test, or None."""
     match = re.fullmatch(r"unit (\w+): (\w+)", test)
     return (f"test_{match[1]}", match[2]) if match else None
 
 
 def outcome(test: str) -> str:
-    if unit := unit_test(test):  # `make faults` has run them, and does not come here if one fails
+    if unit := unit_test(test):  # `make faults` runs them first and stops if one fails
         name, case = unit
         text = (ROOT / "tests" / "unit" / f"{name}.cpp").read_text()
         return PROMISED if f"TEST({case})" in text else NOT_RUN
@@ -184,7 +184,7 @@ def outcome(test: str) -> str:
 
 
 def all_ran(report: str) -> bool:
-    """Of a report of pytest in XML: there are tests, and none was skipped."""
+    """Whether pytest's XML report has tests, none of them skipped."""
     cases = list(ElementTree.fromstring(report).iter("testcase"))
     return bool(cases) and not any(case.find("skipped") is not None for case in cases)
 
@@ -231,7 +231,7 @@ def parts(page: str) -> tuple[str, str, str]:
 
 
 def unit_tests() -> list[str]:
-    """The programs that main() takes to have passed."""
+    """The unit-test programs that main() assumes to have passed."""
     units = (unit_test(test) for fault in FAULTS for test in fault.tests)
     return sorted({unit[0] for unit in units if unit})
 
@@ -244,7 +244,7 @@ def main() -> int:
         rows = matrix()
         every = [cell for row in rows.values() for cell in row]
         bed = Testbed(stack, len(every))
-        told = {loss: losses.run(bed, loss) for loss in losses.LOSSES}  # one by one: seconds count
+        told = {loss: losses.run(bed, loss) for loss in losses.LOSSES}  # one by one, because seconds count
         seen = interruptions.run_all(bed, every)
     for one in [*told.values(), *seen]:
         if one.problems():

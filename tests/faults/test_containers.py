@@ -1,4 +1,4 @@
-"""Ranks of one host in containers of their own: without access to each other, or with a /dev/shm each."""
+"""Ranks of one host in separate containers: without access to each other, or with separate /dev/shm."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from support.namespaces import Namespaces, hindrance
 PLAIN = Path(__file__).parent.parent / "launch" / "programs" / "refused_copies.py"
 PIDS = "unshare --pid --fork --mount-proc"
 USERS = "unshare --user --map-root-user"
-# As runtimes do it: the container's first process comes first, then its /dev/shm.
+# As runtimes do: first the container's first process, then its /dev/shm.
 OWN_MEMORY = f"""{PIDS} --ipc sh -c 'mount -t tmpfs -o size=64m tmpfs /dev/shm; exec "$@"' sh"""
 BY_MPI = {"MPI_GDR_SHM": "off", "MPI_GDR_P2P": "mpi"}
 
 
 @pytest.fixture
 def container(tmp_path):
-    """What runs Python in a container of its own, made by this command."""
+    """Creates an interpreter that runs in a container made by a command."""
     if reason := hindrance():
         pytest.skip(reason)
 
@@ -35,7 +35,7 @@ def container(tmp_path):
 
 @pytest.mark.parametrize("command", [PIDS, USERS])
 def test_long_messages_between_containers(container, command):
-    """With a PID of another namespace the kernel would read another process."""
+    """A PID of another namespace would make the kernel read another process."""
     words = [processes.mpiexec(), "-n", 2, container(command), PLAIN, "none"]
     assert processes.run(words, 40, **BY_MPI).expect(0).count("is done") == 2
 
@@ -49,7 +49,7 @@ def test_without_shared_memory_mpiexec_says_so(container):
 
 @pytest.mark.parametrize("launcher", ["mpiexec", "torchrun"])
 def test_without_shared_memory_a_container_is_a_host(container, launcher):
-    """The cure of the message above, and what torchrun's ranks do anyway."""
+    """The remedy of the message above; torchrun's ranks behave like this anyway."""
     python = container(OWN_MEMORY)
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(processes.free_port())}
     if launcher == "mpiexec":
@@ -66,7 +66,7 @@ NETWORKS = {"ucx": {}, "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tc
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_containers_with_a_network_each_share_dev_shm(network):
-    """One host by its name and its /dev/shm, but nobody is reached over the loopback."""
+    """One host by name and /dev/shm, but ranks are not reachable over the loopback."""
     if reason := hindrance():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:

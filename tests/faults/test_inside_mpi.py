@@ -1,4 +1,4 @@
-"""A rank dies, or is caught, inside a call of MPI: no exception can be raised there, and nobody may hang."""
+"""A rank dies or stops inside a call of MPI, where no exception can be raised: no rank may hang."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import mpi_calls
 import pytest
 from jobs import Case
 
-# Shared memory would keep the collectives away from MPI.
+# Collectives must use MPI, not shared memory.
 MESSAGES = (("MPI_GDR_SHM", "off"),)
 WHO = r"rank 1 \(host \S+, pid \d+\) "
 GONE = WHO + "is gone: its process has ended"
 CASES = [
     Case("mpi-up", "sigkill", told=f"after MPI_Init: {GONE}"),
     Case("mpi-up", "sigstop", told=f"after MPI_Init: {WHO}is stopped"),
-    # That one hosts the store, whose clients notice that it has gone, but not that it is stopped.
+    # The victim hosts the store, whose clients notice its end, but not its suspension.
     Case("mpi-up", "sigkill", victim=0, told=rf"after MPI_Init: {GONE.replace('rank 1', 'rank 0')}"),
     Case("mpi-up", "sigstop", victim=0, told=WHO.replace("rank 1", "rank 0") + "is stopped"),
-    # The others wait for it inside MPI_Comm_create_group, and say where the flight log is.
+    # The others wait for it inside MPI_Comm_create_group; their error names the flight log.
     Case(
         "create-group",
         "sigkill",

@@ -1,5 +1,5 @@
-"""Two nodes lose the network between them in mid-collective: both end by themselves, in time, and say why. Or
-they lose the store of the job: groups that span both fail, groups inside one go on."""
+"""Two nodes lose their network during a collective: both end by themselves, in time, with the reason. Or they
+lose the store: groups on both nodes fail, groups inside one continue."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def testbed() -> Iterator[Testbed]:
 def test_both_sides_of_a_lost_network_are_told(testbed, how, cases):
     ready: list[float] = []
 
-    def strike() -> None:  # when the last of the jobs is at work
+    def strike() -> None:  # once the last of the jobs is working
         ready.append(time.monotonic())
         until = time.monotonic() + jobs.PATIENCE
         while len(ready) < len(cases) and time.monotonic() < until:
@@ -76,7 +76,7 @@ def test_both_sides_of_a_lost_network_are_told(testbed, how, cases):
 
 
 def test_groups_inside_a_node_survive_the_store(testbed):
-    hosts, port = "0101", str(processes.free_port())  # of each rank, as run_apart() would have it
+    hosts, port = "0101", str(processes.free_port())  # by rank, as in run_apart()
     program = str(jobs.FOLDER / "islands.py")
     environment = processes.clean_environment(
         MASTER_ADDR=address(0), MASTER_PORT=port, MPI_GDR_HEARTBEAT="4", MPI_GDR_FLIGHT_LOG="0", **dict(UCX)
@@ -101,12 +101,12 @@ def test_groups_inside_a_node_survive_the_store(testbed):
     assert ready, story
     for rank in ranks:
         assert rank.status == 0 and not rank.times("wrong"), story
-        # Only the group that spans the nodes, and that says why; by then the deadline has not passed.
+        # Only the group on both nodes fails, with the reason, before the deadline.
         assert len(rank.errors) == 1, story
         assert re.search(
             r"the store of the job is gone .*nothing is heard of the ranks on other", rank.errors[0]
         )
-        assert "frame #" not in rank.errors[0], story  # torch's errors have a stack
+        assert "frame #" not in rank.errors[0], story  # errors of torch have a stack
         assert rank.times("error")[0] < struck + 25, story
         (island,) = [e["ranks"] for e in rank.events if e["event"] == "island"]
         assert island == [r for r in range(len(hosts)) if hosts[r] == hosts[rank.rank]], story

@@ -1,5 +1,4 @@
-"""What others may reach of a job, and what comes of it: its listeners, and its store, which torch serves to
-whoever connects."""
+"""A job's attack surface: its listeners, and its store, which torch serves to any client."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ HOST = (
 def run_each(
     script: Path, prefixes: Sequence[Sequence[str]], secrets: Sequence[str]
 ) -> list[processes.Result]:
-    """A rank for each of them, without a launcher: words before its command, and its secret or ""."""
+    """Runs a rank per prefix (words before its command), without a launcher; secret "": none."""
     port = str(processes.free_port())
     with contextlib.ExitStack() as stack:
         programs = []
@@ -49,8 +48,7 @@ NETWORKS = {"ucx": {}, "tcp": {**OFI, "FI_PROVIDER": "tcp"}, "sockets": {**OFI, 
     ("launcher", "network"), [("mpirun", "ucx"), ("none", "ucx"), ("mpirun", "tcp"), ("none", "sockets")]
 )
 def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
-    """On a host with a second network interface. Hydra's own listener and that of torch's store, whose
-    address the program chooses, are left out."""
+    """The host has a second interface. Ignores Hydra's listener and torch's store (the program's address)."""
     if reason := hindrance():
         pytest.skip(reason)
     program = str(HERE / "listeners.py")
@@ -72,8 +70,8 @@ def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
 
 @pytest.mark.parametrize("secret", ["", SECRET], ids=["no secret", "secret"])
 def test_an_outsider_of_the_store_neither_ends_nor_steers_a_job(secret):
-    """It writes news of lost ranks, aborts and records of meetings, plain ones and those it has read. One
-    rank is on another host, as far as it knows: ranks of one host do not read the list."""
+    """The outsider writes news of lost ranks, aborts and records of meetings, forged and replayed. One rank
+    appears to be on another host, because ranks of one host do not read the list."""
     if reason := hindrance():
         pytest.skip(reason)
     elsewhere = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]

@@ -1,6 +1,6 @@
-"""A /dev/shm that is too small for what MPI wants of it: all ranks say so before it starts, or it makes do.
+"""A /dev/shm too small for MPI: all ranks report it before MPI starts, or MPI works with less.
 
-MPICH 5 writes to its own segment without looking, and ends with SIGBUS; UCX makes do with what there is.
+MPICH 5 writes to its segment unchecked and ends with SIGBUS; UCX works with the space available.
 """
 
 from __future__ import annotations

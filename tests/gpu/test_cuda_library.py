@@ -1,5 +1,4 @@
-"""The CUDA device library as built (contents, dependencies, symbols) and the extension's info on it, without
-a device."""
+"""The built CUDA library: contents, dependencies, exports; the extension's report on it. Needs no device."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ without_driver = pytest.mark.skipif(has_driver, reason="this machine has a drive
 
 
 def cuda_info(**environment: str) -> dict:
-    """The report of a new process, since each process loads the library once."""
+    """A new process's report, as each loads the library once."""
     code = "import json; from mpi_backend.extension import _C; print(json.dumps(_C.cuda_info()))"
     env = {k: v for k, v in os.environ.items() if k != "MPI_GDR_CUDA"} | environment
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
@@ -43,7 +42,7 @@ def readelf(*options: str) -> str:
 
 
 def device_code(path: Path) -> set[tuple[str, int]]:
-    """The contents of a file's fat binaries, by their headers, as {("machine", 80), ("PTX", 90)}."""
+    """{("machine", 80), ("PTX", 90)} from the headers of a file's fat binaries."""
     data = path.read_bytes()
     magic, kinds = struct.pack("<I", 0xBA55ED50), {1: "PTX", 2: "machine"}
     found = set()

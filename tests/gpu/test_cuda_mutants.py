@@ -1,5 +1,6 @@
-"""Tests detect software GPUs that skip one fence, barrier or volatile access of the kernels, or one stream's
-wait for a flag or event or write of a flag, with memory as weak as PTX allows. With --full all, else ten."""
+"""Software GPUs that omit something are detected: each fence, barrier and volatile access of the kernels,
+each wait of a stream for a flag or an event, and each write of a flag, one at a time, on the weakest memory
+that PTX allows. All with --full, otherwise ten."""
 
 import time
 from collections import defaultdict
@@ -13,12 +14,12 @@ from test_gpu import GPUS, WAYS
 MISSING = simgpu_build.missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
-# Undetected mutants, and why they are harmless. The kernel reads these once, after the lane's Wait for their
-# writers (execution/device/peer_execution.cpp), and a wait leaves nothing stale in the cache. A rank that
-# gives up publishes that before its device continues.
+# Undetected, but harmless: the kernel reads these once, after the lane's Wait for their writers
+# (execution/device/peer_execution.cpp), and a wait leaves nothing stale in the cache. A rank that fails
+# announces it before its device continues.
 READ_ONCE = "behind a wait, and once"
 HARMLESS = {f"volatile {k} of resolve_kernel": READ_ONCE for k in range(4)}
-# Ten of different kinds that these cases detect soon.
+# Ten, of each kind, that these cases detect quickly.
 SOON = (
     "every_fold_gives_the_bits_of_the_host",
     "flags_by_kernels",
@@ -61,7 +62,7 @@ def test_what_is_left_out_is_noticed(tmp_path, pytestconfig):
 
 
 def notices(tmp_path, way, timeout, **environment):
-    """The failure of tests/gpu/ranks, or ""."""
+    """Errors of tests/gpu/ranks; "" if all pass."""
     size, gpus, chosen, env = WAYS[way]
     reports = tmp_path / f"reports-{time.monotonic()}"
     env = {**env, **GPUS[gpus], "SPMD_DEVICE": "simgpu", "SPMD_GROUP_SECONDS": "15", **environment}

@@ -1,5 +1,4 @@
-"""Runs tests/gpu/ranks on software GPUs (tests/fakecuda), with MPI_GDR_TEST_DEVICE=cuda on GPUs, with
-MPI_GDR_TEST_DEVICE=cpu on CPU tensors."""
+"""Runs tests/gpu/ranks on software GPUs (tests/fakecuda), or on MPI_GDR_TEST_DEVICE=cuda|cpu."""
 
 import os
 
@@ -16,12 +15,12 @@ cuda_only = pytest.mark.skipif(DEVICE != "cuda", reason="MPI_GDR_TEST_DEVICE is 
 
 
 def run(tmp_path, size, *selection, **env):
-    """Divides the GPUs evenly among the ranks."""
+    """Ranks share the GPUs evenly."""
     if DEVICE == "cuda":
         gpus = len(visible_gpus(os.environ))
         assert gpus > 0, "MPI_GDR_TEST_DEVICE=cuda, and no GPU is visible"
         env["MPI_GDR_RANKS_PER_GPU"] = str(-(-size // gpus))
-    # processes.clean_environment removes these, but the ranks need them.
+    # Removed by processes.clean_environment, but needed by the ranks.
     env |= {name: os.environ[name] for name in ("SPMD_NOTES", "SPMD_REFERENCE") if name in os.environ}
     assert run_spmd(tmp_path, "mpi-gdr run", size, "gpu/ranks", *selection, SPMD_DEVICE=DEVICE, **env) > 0
 
@@ -38,14 +37,13 @@ def test_one_hardware_queue(tmp_path, size):
     run(tmp_path, size, "-k", "streams or memory or training", CUDA_DEVICE_MAX_CONNECTIONS="1")
 
 
-# In phases, the larger calls in several parts.
+# Phases, with larger calls in several parts.
 TWO_NODES = {
     "MPI_GDR_RANKS_PER_NODE": "2",
     "MPI_GDR_CHUNK_BYTES": "64K",
     "MPI_GDR_BROADCAST_ALGO": "two_level",
 }
-# Streams share hardware queues or not, wait for flags by memory operations or by kernels, and ranks share one
-# GPU or not.
+# GPUs: streams share hardware queues or not, wait for flags or use kernels; ranks share a GPU or not.
 GPUS = {
     "8 queues, memory operations": {"FAKECUDA_SEED": "1", "FAKECUDA_QUEUES": "8"},
     "32 queues, flag kernels, one GPU": {
@@ -63,11 +61,11 @@ GPUS = {
     "as many queues as the backend asks for": {"FAKECUDA_SEED": "5"},
 }
 EIGHT, KERNELS, ONE, MANY, OWN = GPUS
-# Software kernels are slow: a million elements only of some types.
+# Software kernels are slow: only these types have a million elements.
 STRESS = "lifetimes or works or streams"
 LARGE = "not (1048579 and (float64 or float16 or int or complex64))"
 SMALL = "collectives and not 1048579"
-# Ranks, GPUs, selected tests, environment.
+# (number of ranks, GPUs, tests, environment)
 WAYS = {
     "all": (2, EIGHT, LARGE, {}),
     "three ranks": (3, KERNELS, f"({SMALL} and (float16 or int64)) or training or memory or bits", {}),
@@ -100,7 +98,7 @@ WAYS = {
             "SPMD_LOGGED": "are given to MPI where they are",
         },
     ),
-    # MVP_USE_CUDA declares it GPU-aware.
+    # It announces by MVP_USE_CUDA that it takes device pointers.
     "an MPI that calls CUDA": (
         2,
         ONE,
@@ -119,7 +117,7 @@ WAYS = {
     ),
     "two nodes": (4, KERNELS, f"({SMALL} and float32) or (training and fsdp)", TWO_NODES),
     "nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES),
-    # Memory is ordered by the kernels' fences only.
+    # Memory order is no stronger than the kernels' fences make it.
     "graphs on four ranks": (
         4,
         ONE,
@@ -153,7 +151,7 @@ MISSING = simgpu_build.missing()
 @pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 @pytest.mark.parametrize("way", WAYS)
 def test_software_gpus(tmp_path, way):
-    simgpu_build.compiled()  # builds what is preloaded, too
+    simgpu_build.compiled()  # the preloaded library is beside it
     size, gpus, chosen, env = WAYS[way]
     env = {name: value.format(folder=tmp_path) for name, value in env.items()}
     run(tmp_path, size, "-k", chosen, **GPUS[gpus], **env)

@@ -1,4 +1,4 @@
-"""tools/gpu_check.sh and tools/gpu_probe.sh rehearsed without a GPU: steps, limits, and output."""
+"""Rehearsals of tools/gpu_check.sh and tools/gpu_probe.sh without a GPU: steps, limits, output."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def path(*folders):
 
 @pytest.fixture
 def check(tmp_path):
-    """Runs the matching steps and returns (exit status, {step: outcome}, the page)."""
+    """Runs the matching steps: (exit status, {step: outcome}, the page)."""
 
     def run(only, **env):
         env = {"GPU_CHECK_DEVICE": "cpu", "GPU_CHECK_ONLY": only, **env}
@@ -60,7 +60,7 @@ def test_the_suite_and_the_selftest_run_on_software(check):
 @on_software
 @pytest.mark.full
 def test_the_probe_runs_on_software(tmp_path):
-    simgpu_build.program("test_cuda_kernels")  # builds the runtime and the probe's kernels, too
+    simgpu_build.program("test_cuda_kernels")  # also builds the runtime with the probe's kernels
     tools = path(simgpu_build.nvcc().parent)
     env = {"GPU_CHECK_ONLY": "^probe", "GPU_CHECK_TIMES": "4", "GPU_PROBE_CUDA": str(simgpu_build.FOLDER)}
     processes.run([SCRIPT, tmp_path], timeout=400, PATH=tools, **env).expect(0)

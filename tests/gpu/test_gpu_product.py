@@ -1,4 +1,4 @@
-"""All combinations of hardware queues, flag waits and memory order; test_gpu.py has one for each way."""
+"""Every kind of software GPU: hardware queues, waits for flags, memory order. test_gpu.py has one per way."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def test_ways(tmp_path, way, kind):
     run(tmp_path, size, "-k", chosen, **GPUS[gpus] | KINDS[kind] | env)
 
 
-# Without MPS kernels of processes on one GPU take turns.
+# Without MPS the kernels of processes on one GPU take turns.
 @pytest.mark.parametrize("kind", KINDS)
 def test_time_slices(tmp_path, kind):
     chosen = "(collectives and 1000 and float32) or streams or graphs"

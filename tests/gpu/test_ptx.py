@@ -1,4 +1,4 @@
-"""tests/fakecuda/ptx.py: its translation of PTX, and its errors for unknown PTX."""
+"""tests/fakecuda/ptx.py: its translations, and errors for unknown input."""
 
 import subprocess
 import sys
@@ -53,7 +53,7 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "instruction",
     [
-        "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with the preceding instruction
+        "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with an earlier instruction
         "add.rn.ftz.f32 %f1, %f1, %f1;",
         "fma.rn.f32 %f1, %f1, %f1, %f1;",
         "div.approx.f32 %f1, %f1, %f1;",

@@ -1,4 +1,4 @@
-"""Which nvcc CMake takes, and what it says where there is none."""
+"""CMake's choice of nvcc, and its message without one."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ def nvcc_in(folder, version="13.0", status=0):
 
 @pytest.fixture
 def find_cuda(no_cuda, tmp_path):
-    """What find.cmake finds where there are no programs: (nvcc, version, architectures) and what it says."""
+    """Runs find.cmake without other programs: ((nvcc, version, architectures), message)."""
     program = load_setup().find_cmake()
     no_cuda.setenv("PATH", "/none")
 
@@ -56,7 +56,7 @@ def test_cuda_may_be_refused(no_cuda, find_cuda, tmp_path):
 
 
 def test_an_old_cmake_leaves_cuda_out_and_goes_on(no_cuda, find_cuda, tmp_path):
-    """That of Debian 12."""
+    """Debian 12's."""
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
     found, said = find_cuda(cmake="3.25.1")
     assert found[0] == "" and "without CUDA: " in said and "CMake 3.25.1, and CUDA needs 3.26" in said
@@ -97,7 +97,7 @@ def test_an_nvcc_that_is_of_no_use(no_cuda, find_cuda, tmp_path, version, status
 
 
 def test_an_nvcc_that_is_newer_than_torchs_cuda(no_cuda, find_cuda, tmp_path):
-    """Its programs need a newer driver than torch does."""
+    """Its programs need a newer driver than torch."""
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
     found, said = find_cuda(torch="12.8")
     assert found[0] == ""

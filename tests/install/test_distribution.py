@@ -1,4 +1,4 @@
-"""The source distribution, its metadata, the commit that it names, and what `make release` refuses."""
+"""The source distribution, its metadata, its commit, and the checks of `make release`."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ import tarfile
 import pytest
 from support.building import ROOT, load_setup
 
-# Of the repository, not of the package.
+# Parts of the repository only.
 NOT_SHIPPED = (".ci/", ".github/", ".gitignore")
 WRITTEN = {"COMMIT", "PKG-INFO", "setup.cfg"}  # by setup.py and setuptools
 BUILT = ("mpi_backend/_C.so", "mpi_backend/_build_info.json", "tests/support/data.pyc", "tests/fakecuda/x.so")
@@ -23,7 +23,7 @@ def git(*arguments, cwd):
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is not a checkout")
 def test_a_source_distribution_has_all_files_of_the_repository_and_names_the_commit(tmp_path):
-    """The archive is made of a copy without .git, as from an unpacked one."""
+    """Made from a copy without .git, as from an unpacked archive."""
     tracked = set(git("ls-files", cwd=ROOT).splitlines())
     for name in tracked:
         target = tmp_path / "copy" / name

@@ -1,5 +1,5 @@
-"""torch is all that the commands need: they run where nothing else is installed of what the tests bring. What
-draws or saves with another package says so before it begins."""
+"""Commands need torch only, without the tests' packages. Commands that draw or save with another package
+report a missing one before they begin."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ def names(requirements):
 
 @pytest.fixture
 def bare(tmp_path):
-    """Variables of a Python in which only torch can be imported of what `make` installs."""
+    """Variables of a Python that can import only torch of the packages that `make` installs."""
     others = names(line for extra in EXTRAS.values() for line in extra) | {"mpi4py"}
     blocked = sorted(name.replace("-", "_") for name in others)
     text = "import sys\n" + "".join(f"sys.modules[{name!r}] = None\n" for name in blocked)
@@ -79,7 +79,7 @@ def test_what_draws_says_so_before_it_measures(arguments, bare):
 
 
 def example(name, *arguments, **variables):
-    """Of one process, without a launcher."""
+    """Runs an example in one process without a launcher."""
     return subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *arguments],
         capture_output=True,

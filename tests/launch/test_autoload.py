@@ -1,4 +1,4 @@
-"""What `import torch` does with this package installed, and the parts of the rendezvous that need no MPI."""
+"""Effects of `import torch` with this package installed, and the rendezvous without MPI."""
 
 import importlib
 import json
@@ -130,7 +130,7 @@ def test_the_hook_never_raises_and_warns_once(monkeypatch):
     ],
 )
 def test_a_name_that_cannot_be_taken_is_refused(monkeypatch, name, sentence):
-    """`import torch` warns, init_process_group raises; Gloo is as it was."""
+    """`import torch` warns, init_process_group raises; Gloo is unchanged."""
     monkeypatch.setenv("MPI_GDR_AS", name)
     monkeypatch.setattr(_autoload, "problems", {})
     monkeypatch.setattr(_autoload, "_torch_minor", lambda: (2, 13))
@@ -200,7 +200,7 @@ def test_only_the_ranks_of_the_launcher_meet_over_mpi(url, env, expected):
 
 @pytest.fixture
 def nothing_settled(monkeypatch):
-    """As in a process that has just begun."""
+    """As in a new process."""
     for name in ("MPI_GDR_MASTER_ADDR", *master_address.NAMES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(master_address, "_left", None)

@@ -1,4 +1,4 @@
-"""Flight logs of real jobs, read by torch's flight-recorder analyzer and by `mpi-gdr diagnose`."""
+"""Flight logs of real jobs, read by torch's analyzer and by `mpi-gdr diagnose`."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ PREFIX = "mpi_gdr_trace_rank_"
 
 
 def analyze(folder):
-    """What torch's analyzer makes of a folder: its table of collectives."""
+    """torch's analyzer's table of collectives for a folder."""
     args = argparse.Namespace(
         trace_dir=str(folder),
         prefix=PREFIX,
@@ -58,7 +58,7 @@ def test_a_rank_that_left_out_a_call(folder, capsys):
     for rank in range(2):
         assert f"; flight log: {folder}/{PREFIX}{rank}" in outputs[rank], outputs[rank]
 
-    # Healthy so far: neither reader finds anything, and torch's matches every call of all three ranks.
+    # Healthy so far: neither reader finds a problem, and torch's matches all calls of the three ranks.
     matched = analyze(folder.parent / "healthy")
     assert len(matched) == 10 and all(c.pass_check and not c.missing_ranks for c in matched), matched
     assert {c.collective_name for c in matched} >= {"gloo:all_reduce", "gloo:all_to_all", "gloo:barrier"}
@@ -87,7 +87,7 @@ def test_a_rank_that_left_out_a_call(folder, capsys):
 
 
 def test_a_rank_that_called_something_else(tmp_path, capsys):
-    """Without MPI_GDR_FLIGHT_DIR: one folder for the job, whose name the messages tell."""
+    """Without MPI_GDR_FLIGHT_DIR the job has one folder, which messages name."""
     outputs = run_job(tmp_path, "other", MPI_GDR_FLIGHT_DIR="", TMPDIR=str(tmp_path))
     folders = {re.search(rf"flight log: (\S+)/{PREFIX}\d", output).group(1) for output in outputs}
     assert len(folders) == 1, folders
@@ -96,7 +96,7 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
     assert folder.stat().st_mode & 0o777 == 0o700
 
     first_bad = next(c for c in analyze(folder) if not c.pass_check)
-    # It takes the first log that it reads for right: the culprits are whoever differs from that one.
+    # The analyzer takes the first log for right: culprits are the ranks that differ from it.
     assert set(first_bad.mismatch_collectives) in ({1}, {0, 2})
     status, text = diagnosis(folder, capsys)
     assert status == 1
@@ -107,7 +107,7 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
 
 
 def test_a_message_that_nobody_receives(tmp_path, capsys):
-    """Rank 0 writes its log when it hears of it, and again because of a signal."""
+    """Rank 0 writes its log on rank 1's failure, and again on a signal."""
     run_job(tmp_path, "silent")
     assert re.match(r"rank 1 .* takes no part in group ", read_dump(tmp_path / "heard")["reason"])
     assert read_dump(tmp_path / f"{PREFIX}0")["reason"] == "signal"
@@ -118,7 +118,7 @@ def test_a_message_that_nobody_receives(tmp_path, capsys):
         r".*which it never receives",
         text,
     ), text
-    assert all(c.pass_check and not c.missing_ranks for c in analyze(tmp_path))  # it knows no messages
+    assert all(c.pass_check and not c.missing_ranks for c in analyze(tmp_path))  # it ignores messages
 
 
 def test_diagnose_refuses_what_is_no_log(tmp_path, capsys):
@@ -127,7 +127,7 @@ def test_diagnose_refuses_what_is_no_log(tmp_path, capsys):
     assert diagnose.main([str(tmp_path)]) == 2
     assert f"holds no file {PREFIX}<rank>" in capsys.readouterr().err
     bad = tmp_path / f"{PREFIX}0"
-    bad.write_bytes(pickle.dumps(shutil.rmtree))  # a class or function in a pickle is code
+    bad.write_bytes(pickle.dumps(shutil.rmtree))  # classes and functions in a pickle are code
     with pytest.raises(BadDump, match=r"holds shutil\.rmtree, expected plain containers only"):
         read_dump(bad)
     bad.write_bytes(b"\x80\x02}")
@@ -137,7 +137,7 @@ def test_diagnose_refuses_what_is_no_log(tmp_path, capsys):
     with pytest.raises(BadDump, match="use torchfrtrace"):
         read_dump(bad)
     bad.unlink()
-    os.mkfifo(bad)  # nobody ever writes to it
+    os.mkfifo(bad)  # without a writer
     with pytest.raises(BadDump, match="is no file"):
         read_dump(bad)
 

@@ -1,4 +1,4 @@
-"""The launcher table: which variables torch gets, from which launcher, and when none at all."""
+"""The launcher table: torch's variables under each launcher, and without one."""
 
 import re
 

@@ -1,6 +1,4 @@
-"""Different calls are reported on every rank, with both sides named.
-
-With MPI_GDR_DEBUG=DETAIL: before anything is sent."""
+"""Every rank reports different calls with both sides; with MPI_GDR_DEBUG=DETAIL before anything is sent."""
 
 import re
 from pathlib import Path
@@ -57,7 +55,7 @@ NAMES += ["reduce, roots", "sum, max", "sizes", "collectives"]
     ids=["node-2", "node-4", "messages-2", "messages-4", "two levels"],
 )
 def test_different_calls_without_debugging(tmp_path, size, variables):
-    """By the next calls that compare, long before the timeout; what is equal goes on."""
+    """Detected by the next calls that compare, long before the timeout; equal calls succeed."""
     results = processes.run_apart(
         size, PROGRAMS / "differing.py", timeout=50, MPI_GDR_FLIGHT_DIR=str(tmp_path), **variables
     )

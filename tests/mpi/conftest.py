@@ -1,4 +1,4 @@
-"""Collects the tests of Open MPI without its launcher only for Open MPI."""
+"""Open MPI's error without its launcher is tested separately."""
 
 import os
 

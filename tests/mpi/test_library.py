@@ -1,4 +1,4 @@
-"""The package on the MPI library that TEST_MPI names: `make test-mpi MPI=name` sets it."""
+"""The package on the MPI library that TEST_MPI names, set by `make test-mpi MPI=name`."""
 
 import json
 import os
@@ -15,7 +15,7 @@ MPIEXEC = str(LIBRARY.folder / LIBRARY.mpiexec)
 
 
 def test_info_names_the_library(tmp_path):
-    """Runs outside the source folder, whose package Python would prefer with -m."""
+    """Not in the sources' folder, because -m prefers the package there."""
     command = [processes.sys.executable, "-m", "mpi_backend", "info", "--json", "--init"]
     report = json.loads(processes.run(command, cwd=str(tmp_path), **LIBRARY.environment()).expect(0))
     mpi = report["mpi"]
@@ -27,8 +27,8 @@ def test_info_names_the_library(tmp_path):
     assert report["mpi_library_is"] == found, report
 
 
-# torchrun and spawn start MPI over torch's store, which Open MPI cannot: see test_open_mpi.py. Other MPIs
-# treat both alike; one of them suffices for every change.
+# torchrun and spawn start MPI over torch's store, which Open MPI cannot: see test_open_mpi.py. For other MPIs
+# the two are equivalent, so one suffices for every change.
 STORE_LAUNCHERS = ["torchrun", pytest.param("spawn", marks=pytest.mark.full)] if LIBRARY.store else []
 
 
@@ -40,7 +40,7 @@ def test_smoke(tmp_path, launcher):
 
 
 def test_the_launcher_says_which_library(tmp_path):
-    """Without MPI_GDR_MPI_LIBRARY. The ranks have loaded no other MPI."""
+    """The only source of information. The ranks have no other MPI in memory."""
     program = tmp_path / "maps.py"
     program.write_text(
         "import torch.distributed as dist\n"
@@ -62,7 +62,7 @@ def test_the_launcher_says_which_library(tmp_path):
 
 
 def test_mpi4py_shares_the_library_or_a_sentence_says_why_not(tmp_path):
-    """Its wheel needs libmpi.so.12, which Debian names differently, and does not support the standard ABI."""
+    """Its wheel requires libmpi.so.12, which Debian renames, and lacks the standard ABI."""
     program = tmp_path / "shared.py"
     program.write_text(
         "import mpi_backend, torch.distributed as dist\n"

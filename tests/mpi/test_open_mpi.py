@@ -1,5 +1,5 @@
-"""Open MPI without its launcher fails at once on every rank and names the command to use. Also its launcher
-with another MPI."""
+"""Open MPI without its launcher: the error names the right command, at once and on every rank. And its
+launcher with another MPI."""
 
 import re
 
@@ -34,7 +34,7 @@ def test_error_names_the_command(tmp_path, launcher):
 
 
 def test_the_launcher_of_another_mpi_is_named():
-    """Hydra, with Open MPI selected."""
+    """Hydra with Open MPI requested."""
     install(MPICH)
     library = LIBRARIES["openmpi"]
     asked = {"MPI_GDR_MPI_LIBRARY": str(library.folder / library.shared / "libmpi.so.40")}
@@ -49,7 +49,7 @@ def test_the_launcher_of_another_mpi_is_named():
 
 
 def test_its_launcher_with_another_mpi():
-    """On one host the ranks know where to meet, and the other MPI starts over the store."""
+    """On one host ranks compute their meeting point, and the other MPI starts over the store."""
     install(MPICH)
     library = LIBRARIES["openmpi"]
     asked = {"MPI_GDR_MPI_LIBRARY": str(MPICH.folder / MPICH.shared / "libmpi.so.12")}

@@ -1,4 +1,4 @@
-"""What ends a job early: every survivor names the loss, Slurm says how the job ended, and nothing is left."""
+"""Early ends of jobs: survivors name the loss, Slurm reports the job's end, nothing remains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ RAISED = r"rank 1 \(host \S+, pid \d+\) has left the job: .* ArithmeticError: lo
 
 
 def survivors(output: str, told: str) -> set[int]:
-    """The ranks that ended with an error that has this pattern."""
     return {int(rank) for rank in re.findall(rf"^rank (\d) on \S+: .*{told}", output, re.MULTILINE)}
 
 
@@ -39,7 +38,7 @@ def test_scancel(user: User):
 
 
 def test_the_time_limit(user: User):
-    """Slurm's shortest is a minute, and it looks every half minute."""
+    """Slurm's shortest limit is a minute, checked every half minute."""
     script = f"srun --mpi=pmi2 {words(LOOP)} none"
     with user.sbatch(script, "-N2", "--ntasks-per-node=1", "--time=1") as job:
         assert job.finish(60).status != 0
@@ -58,7 +57,7 @@ def test_requeue(user: User):
 
 
 def test_a_dead_node(user: User):
-    """The node with rank 1 is gone with all that it ran, as without power."""
+    """Rank 1's node disappears with all its processes, as without power."""
     script = f"srun --mpi=pmi2 {words(LOOP)} none"
     options = ["-p", "rest", "-w", f"n3,{DOOMED}", "-N2", "--ntasks-per-node=1", "--no-requeue"]
     with user.sbatch(script, *options) as job:
@@ -71,7 +70,6 @@ def test_a_dead_node(user: User):
 
 
 def test_nothing_is_left(quiet_cluster):
-    """Of all jobs of this folder, on any node."""
     deadline = time.monotonic() + 20
     while (left := quiet_cluster.processes() + quiet_cluster.shared_memory()) and time.monotonic() < deadline:
         time.sleep(0.2)

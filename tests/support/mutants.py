@@ -1,5 +1,5 @@
-"""Software GPUs that leave something out (tests/fakecuda/gpu/mutant.hpp): which places there are, what each
-is, and whether a program notices that it is gone."""
+"""Software GPUs that omit something (tests/fakecuda/gpu/mutant.hpp): the places, their descriptions, and
+whether a program detects the omission."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def run_case(programs: dict[str, Path], case: str, limit: int = 50, **environmen
 def come_to(
     programs: dict[str, Path], folder: Path, chosen: Iterable[str], least: int
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """Of the chosen cases: those that come to each place, and how many seconds each may take, ten times what
-    it does, and `least`."""
+    """({place: chosen cases that reach it}, {case: limit in s, ten times its duration, at least `least`})."""
     cases, limits = defaultdict(list), {}
     for case in chosen:
         told = folder / case
@@ -59,7 +58,7 @@ def come_to(
 
 
 def ptx_places() -> dict[str, str]:
-    """All of the PTX, and what they are: "fence 0 of write_kernel<uint>", counted in the kernel."""
+    """{place of the PTX: description}, such as "fence 0 of write_kernel<uint>", counted in the kernel."""
     places = {}
     folder = simgpu_build.BUILD / "tests/fakecuda/gpu"
     for source in (*sorted(folder.glob("reduce_*.cpp")), folder / "flag_kernels.cpp"):  # not the probe's
@@ -86,7 +85,7 @@ def _short(mangled: str, file: str) -> str:
 
 
 def host_place(program: Path, place: str) -> str | None:
-    """Such as "event peer_execution.cpp: device.order(caller, first);". None: it is no code of csrc."""
+    """Such as "event peer_execution.cpp: device.order(caller, first);". None: not code of csrc."""
     kind, module, offset = re.split("[:+]", place)
     if module != program.name:
         return None
@@ -99,7 +98,7 @@ def host_place(program: Path, place: str) -> str | None:
 
 
 def outcome(programs: dict[str, Path], place: str, cases: list[str], limits: dict[str, int]) -> str | None:
-    """How the first case that notices it ends; None: no case does."""
+    """How the first case that detects it ends; None: no case does."""
     for case in cases:
         result = run_case(programs, case, limits[case], FAKECUDA_MUTANT=place)
         if result.status != 0:
@@ -110,7 +109,7 @@ def outcome(programs: dict[str, Path], place: str, cases: list[str], limits: dic
 
 
 def binding_place(library: Path, place: str) -> str | None:
-    """Such as "event of mpi_gdr::launch". None: it is not the library's, or the programs above have it."""
+    """Such as "event of mpi_gdr::launch". None: not the library's, or covered by the programs above."""
     kind, module, offset = re.split("[:+]", place)
     if module != library.name:
         return None

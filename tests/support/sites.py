@@ -1,4 +1,4 @@
-"""Sites for `mpi-gdr doctor`: facts of a good one, but for what a test says."""
+"""Sites for `mpi-gdr doctor`: facts of a working one, with a test's changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def extension(launcher="", shared=("", ""), bound=""):
 
 
 def site(tmp_path, env=None, job=ALONE, files=None, links=None, **known):
-    """A well site, but for what is given. `files`: text by path, of /proc and /sys."""
+    """A working site with changes. `files`: {path of /proc or /sys: text}."""
     for path, text in (files or {}).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)

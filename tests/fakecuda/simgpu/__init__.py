@@ -1,13 +1,13 @@
-"""Importing this makes a software accelerator torch's device "simgpu".
+"""Importing this makes a simulated accelerator torch's device "simgpu".
 
-It is a software GPU of CUDA (../README.md) with that runtime's streams, events and memory, and mpi-gdr uses
-it through the shipped object files of its CUDA library. torch's operators are CPU kernels that run on the
-streams: later, in order, on memory as it is then. Freed memory is reused at once by the next tensor of its
-stream. Thus the GPU code paths run without a GPU, and wrong stream order or lifetimes of memory show in
-results. Calls that a capture forbids raise, and violations of CUDA's rules by the backend end the process.
+It is a software CUDA GPU (../README.md): its streams, events and memory are that runtime's, and mpi-gdr
+serves it by the shipped object files of its CUDA library. torch's operators are CPU kernels in the streams:
+they run later, in order, on memory as it is then. Freed memory is reused at once by the same stream. So jobs
+without a GPU run the code for GPUs, and errors in stream order or memory lifetime change results. Calls that
+are invalid during capture raise; calls that CUDA forbids the backend end the process.
 
-`torch.simgpu` has what torch.distributed needs of torch.cuda. The functions below are for tests. There is one
-device for each rank on this host (LOCAL_WORLD_SIZE), or FAKECUDA_DEVICES.
+`torch.simgpu` has the part of torch.cuda that torch.distributed uses; the functions below are for tests.
+There is a device per rank on this host (LOCAL_WORLD_SIZE), or FAKECUDA_DEVICES.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from support import simgpu_build
 os.environ.setdefault("FAKECUDA_DEVICES", os.environ.get("LOCAL_WORLD_SIZE", "1"))
 torch.utils.rename_privateuse1_backend("simgpu")
 torch.ops.load_library(simgpu_build.compiled())
-# Running work must not outlive the interpreter.
+# Running work must end before the interpreter shuts down.
 atexit.register(torch.ops.simgpu.wind_up)
 
 from . import device_module  # noqa: E402  (its operators are in the library)
@@ -63,7 +63,7 @@ __all__ = [
 
 
 class Allocations(NamedTuple):
-    """Blocks of one device since the start."""
+    """Counts of one device's blocks since the start."""
 
     allocated: int
     freed: int
@@ -71,27 +71,27 @@ class Allocations(NamedTuple):
 
 
 def sleep(ms: int) -> None:
-    """A slow kernel on the current stream."""
+    """Runs a slow kernel on the current stream."""
     torch.ops.simgpu.sleep(ms)
 
 
 def fill_later(tensor: torch.Tensor, value: float, ms: int) -> None:
-    """A slow kernel on the current stream that then writes the tensor."""
+    """Runs a slow kernel on the current stream that finally writes the tensor."""
     torch.ops.simgpu.fill_later(tensor, value, ms)
 
 
 def malloc_free(size: int = 1) -> None:
-    """cudaMalloc and cudaFree: waits for the whole device and blocks other threads' submissions meanwhile."""
+    """cudaMalloc and cudaFree: waits for the whole device; other threads cannot submit meanwhile."""
     torch.ops.simgpu.malloc_free(size)
 
 
 def refuse_after(submissions: int) -> None:
-    """The devices accept this many more submissions, then refuse one with an error; -1: never."""
+    """The devices accept `submissions` pieces of work, fail on one, then continue; -1: accept all."""
     torch.ops.simgpu.refuse_after(submissions)
 
 
 def device_wide_waits() -> int:
-    """How many calls of this process so far wait, or may wait, for the whole device."""
+    """Number of calls by this process that wait, or may wait, for the whole device."""
     return torch.ops.simgpu.device_wide_waits()
 
 
@@ -100,13 +100,13 @@ def allocations(device: int = -1) -> Allocations:
 
 
 class Graph:
-    """torch.cuda.CUDAGraph, as far as graph() needs it."""
+    """The part of torch.cuda.CUDAGraph that graph() fills."""
 
     def __init__(self) -> None:
         self._id = 0
 
     def replay(self) -> None:
-        """Replays on the current stream."""
+        """On the current stream."""
         torch.ops.simgpu.replay(self._id)
 
     def reset(self) -> None:
@@ -118,7 +118,7 @@ class Graph:
 
 @contextlib.contextmanager
 def graph(graph: Graph, stream: torch.Stream | None = None):
-    """torch.cuda.graph: captures the block's work on this stream, or on a new one, instead of running it."""
+    """torch.cuda.graph: records the block's work on this or a new stream without running it."""
     synchronize()
     with stream or torch.Stream(device="simgpu"):
         made = torch.ops.simgpu.begin_capture()
@@ -133,13 +133,12 @@ def graph(graph: Graph, stream: torch.Stream | None = None):
 
 
 def device_library() -> int:
-    """The address of these devices' mpi_gdr::DeviceLibrary (csrc/device/library.hpp), which lives as long as
-    the process."""
+    """Address of CUDA's mpi_gdr::DeviceLibrary (csrc/device/library.hpp) for these devices; never freed."""
     return torch.ops.simgpu.device_library()
 
 
 def serve() -> None:
-    """From now on mpi-gdr keeps this device's tensors there; before, it copies them to the host and waits."""
+    """From now on mpi-gdr uses tensors on the device; otherwise it copies them to the host and waits."""
     from mpi_backend.extension import _C
 
     _C.use_device_library("simgpu", device_library())

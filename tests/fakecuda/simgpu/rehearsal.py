@@ -1,5 +1,5 @@
-"""For rehearsals of tools/gpu_check.sh: makes the simulated accelerator torch's device in unaware programs,
-as an entry point of the group torch.backends."""
+"""For rehearsals of tools/gpu_check.sh: an entry point of torch.backends that makes the simulated accelerator
+torch's device in any program."""
 
 
 def load() -> None:
@@ -9,7 +9,7 @@ def load() -> None:
 
     from mpi_backend import _autoload
 
-    _autoload.register()  # needed if this runs before its own entry point
+    _autoload.register()  # its own entry point may come later
     simgpu.serve()
     # Device types that init_process_group("mpi-gdr") serves.
     dist.Backend.default_device_backend_map.setdefault("simgpu", "mpi-gdr")

@@ -1,7 +1,7 @@
-"""Fixtures for the tests on device tensors. All ranks run all tests in the same order over one default group.
+"""Fixtures of the tests on device tensors. All ranks run all tests in the same order, over one default group.
 
-The same files run on the simulated accelerator (SPMD_DEVICE=simgpu), except those marked cuda, and on CPU
-tensors (SPMD_DEVICE=cpu), except those marked streams as well. Those marked simulated run on the former only.
+The same files run on the simulated accelerator (SPMD_DEVICE=simgpu) without tests marked cuda, and on CPU
+tensors (SPMD_DEVICE=cpu) also without those marked streams. Tests marked simulated run on simgpu only.
 """
 
 import datetime
@@ -28,7 +28,7 @@ def world():
     """The default group of all tests. The program selects its GPU first, as most do."""
     torch.set_num_threads(1)
     if ON_CUDA:
-        torch.cuda.set_device(0)  # MPI_GDR_RANKS_PER_GPU shows each rank its own GPU as number 0
+        torch.cuda.set_device(0)  # MPI_GDR_RANKS_PER_GPU makes the rank's own GPU number 0
     dist.init_process_group(BACKEND, timeout=datetime.timedelta(seconds=GROUP_SECONDS))
     yield
     if dist.is_initialized():

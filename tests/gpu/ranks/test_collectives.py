@@ -1,4 +1,4 @@
-"""Every collective and message, over dtypes and sizes, against the reference of support/gpu.py."""
+"""Every collective and message, over dtypes and sizes, compared with support/gpu.py's reference."""
 
 import pytest
 import torch
@@ -12,17 +12,17 @@ pytestmark = [
 
 
 def filled(count, dtype):
-    """An output that must be overwritten."""
+    """A buffer that must be overwritten."""
     return torch.ones(count, dtype=dtype, device=DEVICE)
 
 
 def block_of(count, size):
-    """Elements per rank's block, so that the whole large buffer has `count`."""
+    """Elements per block in a buffer with a block per rank; the large count is that of the whole buffer."""
     return count if count <= 1000 else count // size
 
 
 def finish(work):
-    """Waits for an asynchronous call; a synchronous one returns None."""
+    """Waits for an asynchronous call's Work; a synchronous call returns None."""
     if work is not None:
         work.wait()
 
@@ -101,7 +101,7 @@ def test_exchange(rank, size, dtype, count):
     for output, block in zip(outputs, expected, strict=True):
         check(output, block)
 
-    # Uneven: rank r's part has r elements less.
+    # Uneven: the part for rank r has r elements less.
     lengths = [max(count - r, 0) for r in range(size)]
     parts = [[t[:n] for t, n in zip(row, lengths, strict=True)] for row in blocks]
     output = filled(size * lengths[rank], dtype)

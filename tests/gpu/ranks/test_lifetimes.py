@@ -1,4 +1,4 @@
-"""Lifetimes of memory: tensors that are freed or used elsewhere as early as a program may."""
+"""Lifetimes of memory: tensors that a program frees or reuses as early as it may."""
 
 import threading
 import time
@@ -30,13 +30,13 @@ def on_device(value, count=COUNT):
 
 
 def churn(times=3):
-    """Allocates memory of the same size, as other parts of a program do, and writes to it."""
+    """Allocates blocks of the size in use and writes to them, as other parts of a program do."""
     for _ in range(times):
         torch.full((COUNT,), -7.0, device=DEVICE)
 
 
 def rows(value):
-    """Not contiguous, so that the library uses a copy."""
+    """A strided tensor, which the library copies to a contiguous one."""
     return late(2 * COUNT, value, milliseconds=2)[::2]
 
 
@@ -96,7 +96,7 @@ def test_waiting_on_another_stream_than_that_of_the_call(rank, size, kind):
 
 @pytest.mark.parametrize("strided", [False, True])
 def test_messages_that_nobody_waits_for(rank, size, strided):
-    """The received tensor is freed, and its memory reused, while data is copied there."""
+    """The target is freed and its memory reused while the message is copied there."""
     if size == 1:
         return
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -106,7 +106,7 @@ def test_messages_that_nobody_waits_for(rank, size, strided):
         dist.irecv(target[::2] if strided else target, left)
         dist.isend(late(COUNT, -5, milliseconds=5), right)
         del target
-        # Its copies of received data follow the deleted one's.
+        # Copies of received data come after this one.
         works = [dist.irecv(second, left), dist.isend(late(COUNT, rank, milliseconds=40), right)]
         others = []
         for _ in range(15):
@@ -121,7 +121,7 @@ def test_messages_that_nobody_waits_for(rank, size, strided):
 
 
 def test_messages_in_crossed_order(rank, size):
-    """A is requested before B, and is sent only once B has arrived."""
+    """A is received before B is, but arrives only after a message sent once B has arrived."""
     if size == 1:
         return
     peer = rank ^ 1
@@ -163,7 +163,7 @@ def test_hundreds_of_messages(rank, size):
 
 @pytest.mark.streams
 def test_a_block_of_messages_and_collectives(rank, size):
-    """The Works are not kept."""
+    """No Work is kept."""
     if size == 1:
         return
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -215,7 +215,7 @@ def test_batches_of_messages(rank, size):
 
 
 def test_other_threads_allocate_and_free(rank, size):
-    """Calls that wait for the whole device, concurrent with the issuing thread."""
+    """Calls that wait for the whole device, beside the issuing thread."""
     ended = threading.Event()
 
     def disturb():

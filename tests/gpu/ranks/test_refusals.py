@@ -1,4 +1,4 @@
-"""A device that accepts a part of a collective and refuses the rest: the simulated one does on request."""
+"""A device that accepts a part of a collective and refuses the rest, as the simulated accelerator can."""
 
 import datetime
 import os
@@ -20,7 +20,7 @@ def ones(count=1000):
 
 
 def test_the_completion_hook_hears_of_it_once(size):
-    if size == 1:  # submits too little to be refused half way
+    if size == 1:  # too few submissions for a refusal half way
         return
     group = dist.new_group(timeout=datetime.timedelta(seconds=10))
     ended = []
@@ -30,7 +30,7 @@ def test_the_completion_hook_hears_of_it_once(size):
     check(tensor, torch.full((1000,), float(size)))
     group._wait_for_pending_works()
     assert len(ended) == 1
-    dist.barrier()  # no rank fails the group before all have its first result
+    dist.barrier()  # all have their first result before the group fails
     simgpu.refuse_after(5)
     with pytest.raises(RuntimeError, match=f"the device refused its part: .*{REFUSED}"):
         dist.all_reduce(tensor, group=group)
@@ -41,17 +41,17 @@ def test_the_completion_hook_hears_of_it_once(size):
         dist.all_reduce(tensor, group=group)
     synchronize()
     tensor = ones()
-    dist.all_reduce(tensor)  # of another group
+    dist.all_reduce(tensor)  # another group
     check(tensor, torch.full((1000,), float(size)))
 
 
 class Stop(Exception):
-    """A capture that was refused half way cannot be ended."""
+    """A capture refused half way cannot be ended."""
 
 
 def given_out_again(submissions, stream):
-    """Captures an all_reduce of a tensor that needs a copy, which the device refuses after `submissions`
-    submissions. Returns whether the next tensor reuses the copy's memory; None: it was not refused."""
+    """Captures an all_reduce of a tensor that needs a contiguous copy; the device refuses after
+    `submissions`. Returns whether the next tensor gets the copy's memory; None: not refused."""
     strided = ones(2000)[::2]
     again = None
     try:
@@ -74,7 +74,7 @@ def given_out_again(submissions, stream):
 
 def test_what_was_captured_of_it_keeps_its_memory(size):
     if os.environ.get("MPI_GDR_IPC") == "off" or size == 1:
-        return  # messages are not captured, and one rank captures only a copy
+        return  # messages are not captured, a single rank captures a copy only
     dist.all_reduce(ones())
     synchronize()
     early, late = [], []
@@ -85,7 +85,7 @@ def test_what_was_captured_of_it_keeps_its_memory(size):
         assert len(seen) > 8
         early.append(seen[0])
         late.append(any(seen[3:-1]))
-    # At the start only the copy was captured, and at torch's last wait, the last submission, all is joined.
-    # One of the streams may be the one on which collectives are captured: later work there follows them.
+    # At first only the copy is captured; at the last submission, torch's second wait, all is joined. One of
+    # the streams may be the capture stream of collectives, whose later work is ordered after them.
     assert all(early) and not all(late), (early, late)
     dist.barrier()

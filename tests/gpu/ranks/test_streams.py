@@ -1,4 +1,4 @@
-"""The order of collectives among kernels on streams, and that only the device waits."""
+"""The order of collectives among streams' kernels; only the device waits."""
 
 import os
 import threading
@@ -22,7 +22,7 @@ from support.gpu import (
     use,
 )
 
-BLOCKED = 0.3  # seconds for the host, behind a kernel of twice that time
+BLOCKED = 0.3  # seconds of the host, behind a kernel of twice that time
 
 
 def full(count, value):
@@ -37,7 +37,7 @@ def test_inputs_that_come_late_and_outputs_used_at_once(rank, size, count, is_as
     if work:
         work.wait()
     doubled = tensor * 2
-    tensor.fill_(-1)  # only now may the memory be overwritten
+    tensor.fill_(-1)  # only now may the memory be written again
     check(doubled, full(count, 2 * sum(range(size))))
     blocks = torch.zeros(size * count, device=DEVICE)
     work = dist.all_gather_into_tensor(blocks, late(count, rank), async_op=is_async)
@@ -99,7 +99,7 @@ def test_hundreds_in_flight(rank, size):
 
 
 def test_allocating_and_synchronising_in_between(rank, size):
-    """Calls that wait for the whole device, between issue and completion of operations."""
+    """Calls that wait for the whole device, between the issue of operations and their completion."""
     works, tensors = [], []
     for i in range(40):
         tensors.append(late(20_000, rank + i, milliseconds=1))
@@ -115,7 +115,7 @@ def test_allocating_and_synchronising_in_between(rank, size):
 
 
 def test_the_caching_allocator_does_not_reuse_memory_too_early(rank, size):
-    """The input is released, and its memory requested again at once."""
+    """The input is freed and its memory requested at once."""
     for _ in range(20):
         output = torch.zeros(size * 10_000, device=DEVICE)
         work = dist.all_gather_into_tensor(output, late(10_000, rank, milliseconds=1), async_op=True)
@@ -127,7 +127,6 @@ def test_the_caching_allocator_does_not_reuse_memory_too_early(rank, size):
 @pytest.mark.streams
 @pytest.mark.parametrize("how", ["work", "future"])
 def test_waiting_does_not_block_the_host(rank, size, how):
-    """With a coarse time limit."""
     tensor = torch.ones(1000, device=DEVICE)
     dist.all_reduce(tensor)
     sleep(1)
@@ -153,7 +152,7 @@ def test_callbacks_of_a_future_see_the_result(rank, size):
 
 @pytest.mark.streams
 def test_another_thread_frees_memory_while_messages_move(rank, size):
-    """The other thread waits for the device with a lock held that every CUDA call takes."""
+    """The thread waits for the device with a lock that every CUDA call takes."""
     over = threading.Event()
 
     def allocate():
@@ -186,7 +185,7 @@ def test_the_log_says_what_the_ranks_found():
 
 
 def collectives_beside_messages(rank, size, waiting):
-    """On `waiting` streams the program waits for messages that are sent after the collectives."""
+    """On `waiting` streams the program waits for messages that are sent only after collectives."""
     dist.all_reduce(torch.zeros(1, device=DEVICE))
     received = []
     for _ in range(waiting):
@@ -198,7 +197,7 @@ def collectives_beside_messages(rank, size, waiting):
         dist.all_reduce(tensor, group=group)
         check(tensor, full(5000, sum(range(size))))
     for i in range(waiting):
-        dist.isend(full(10, i), (rank + 1) % size).wait()  # from the host, beside all streams
+        dist.isend(full(10, i), (rank + 1) % size).wait()  # the host's, beside all streams
     synchronize()
     for i, tensor in enumerate(received):
         check(tensor, full(10, i))
@@ -209,7 +208,7 @@ def collectives_beside_messages(rank, size, waiting):
     os.environ.get("FAKECUDA_QUEUES") != "128", reason="simulated only, on a GPU with 128 hardware queues"
 )
 def test_no_stream_of_the_program_is_one_of_ours(rank, size):
-    """All streams that torch assigns wait, each for itself."""
+    """Each stream of torch's pool waits for its own message."""
     collectives_beside_messages(rank, size, 64)
 
 

@@ -1,4 +1,4 @@
-"""A Work of an operation on a device: polled, waited for twice and elsewhere, with a timeout, as a Future."""
+"""The Work of a device operation: polled, awaited twice and on other threads, with a timeout, as a Future."""
 
 import datetime
 import threading
@@ -55,7 +55,7 @@ def test_the_host_is_never_blocked(rank, size, what):
     if what == "message" and size == 1:
         return
     dist.barrier()
-    for _ in range(4):  # one-time allocation or loading may wait, and the machine may be slow
+    for _ in range(4):  # first allocations and loads may wait, and the machine may be slow
         tensor = torch.ones(COUNT, device=DEVICE)
         synchronize()
         sleep(SLOW)
@@ -65,7 +65,7 @@ def test_the_host_is_never_blocked(rank, size, what):
             work.wait()
         over = torch.tensor(int(idle()))
         synchronize()
-        dist.all_reduce(over, dist.ReduceOp.MAX)  # all ranks once more, or none
+        dist.all_reduce(over, dist.ReduceOp.MAX)  # all ranks repeat, or none
         if not over:
             return
     pytest.fail("the kernel in front was over each time, on this rank or another")
@@ -85,7 +85,7 @@ def test_polling(rank, size):
                 time.sleep(0.001)
             assert work.is_success() and exception_of(work) is None
         side = streams(1)[0]
-        with use(side):  # ordered behind nothing: the results must be complete
+        with use(side):  # ordered after nothing, so all results must exist
             results = [t + 1 for t in tensors]
         synchronize()
         check(results[0], full(i * size + sum(range(size)) + 1))
@@ -126,7 +126,7 @@ def test_waiting_twice_and_from_other_threads(rank, size):
 
 
 def test_waiting_with_a_timeout(rank, size):
-    """The host waits, to enforce the timeout."""
+    """With a timeout the host waits, to detect its expiry."""
     tensor = late(COUNT, rank)
     work = dist.all_reduce(tensor, async_op=True)
     assert work.wait(timeout=datetime.timedelta(seconds=30))
@@ -158,7 +158,7 @@ def test_chains_of_futures(rank, size):
 
 
 def test_groups_on_their_own_threads_and_streams(rank, size):
-    """Streams may share a hardware queue, so all ranks issue in the same order: in turns."""
+    """All ranks issue in the same order, in turns, because streams may share a hardware queue."""
     groups = [dist.new_group() for _ in range(3)]
     failures, turns = [], [threading.Semaphore(int(n == 0)) for n in range(3)]
 
@@ -265,7 +265,7 @@ def test_uneven_all_to_all_in_a_row(rank, size):
 
 
 def test_messages_that_only_their_order_tells_apart(rank, size):
-    """With one peer and tag, from streams of which the first is the slowest."""
+    """Same peer and tag, from streams of which the first is the slowest."""
     if size == 1:
         return
     right, left = ring(rank, size)
@@ -273,7 +273,7 @@ def test_messages_that_only_their_order_tells_apart(rank, size):
         received, works = [], []
         for k, stream in enumerate(streams(4)):
             with use(stream):
-                received.append(zeros())  # in the order of the receiving stream
+                received.append(zeros())  # ordered by the stream that receives into it
                 sleep(8 - 2 * k)
                 works.append(dist.irecv(received[k], left))
         synchronize() if i % 2 else None

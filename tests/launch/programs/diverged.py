@@ -1,12 +1,11 @@
 """Three ranks with a flight log. Run apart: no launcher ends the ranks that wait for a diverged one.
 
-argv: a folder in which ranks say how far they are, and what happens once all have been through what a
-healthy job does:
-skipped   rank 2 leaves out a call and waits for the others' errors, then dumps its log; before that, all
-          ranks dump their logs into the folder "healthy" beside
-other     rank 1 calls something else
-silent    rank 0 never receives the second message that rank 1 sends it: it dumps its log when it hears so, to
-          a file "heard", and once more because of a signal
+argv: a folder for their progress, and what happens after the calls of a healthy job:
+skipped   rank 2 omits a call, waits for the others' errors, then dumps its log; before that, all ranks dump
+their logs into the folder "healthy" beside
+other     rank 1 makes another call
+silent    rank 0 never receives rank 1's second message: it dumps its log when rank 1 fails, to a file
+"heard", and again on a signal
 """
 
 import datetime
@@ -37,7 +36,7 @@ def wait_for(what, count):
         time.sleep(0.05)
 
 
-# What a healthy job does: every kind of call, uneven ones, messages, two groups.
+# A healthy job: every kind of call, uneven ones, messages, two groups.
 tensor = torch.ones(3, 5)
 dist.all_reduce(tensor, group=group)
 dist.broadcast(tensor, 0)
@@ -77,13 +76,13 @@ try:
     elif case == "silent":
         if rank == 0:
             dist.recv(torch.empty(4), 1, group=group, tag=5)
-            wait_for("mpi_gdr_trace_rank_0", 1)  # written because of what rank 1 says
+            wait_for("mpi_gdr_trace_rank_0", 1)  # written because of rank 1's failure
             (told / "mpi_gdr_trace_rank_0").rename(told / "heard")
             os.kill(os.getpid(), signal.SIGUSR2)
             wait_for("mpi_gdr_trace_rank_0", 1)
         elif rank == 1:
             dist.send(torch.ones(4), 0, group=group, tag=5)
-            # Longer than what MPI sends off without a receiver.
+            # Exceeds what MPI sends without a receiver.
             dist.send(torch.ones(1 << 22), 0, group=group, tag=5)
         else:
             wait_for("mpi_gdr_trace_rank_0", 1)
@@ -96,6 +95,6 @@ if (case, rank) in (("skipped", 2), ("silent", 2)):
 sys.stdout.flush()
 tell("done")
 wait_for("done", size)
-# All at the same moment: whoever saw another one go would write a second log, about that.
+# Simultaneously: a rank that saw another one end would write a second log about it.
 time.sleep(max(0, max(f.stat().st_mtime for f in told.glob("done*")) + 1 - time.time()))
 os._exit(0)

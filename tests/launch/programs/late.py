@@ -1,4 +1,4 @@
-"""A rank that does not come. Run apart: no launcher ends the ranks that wait for it."""
+"""A rank that never arrives. Run apart: no launcher ends the ranks that wait for it."""
 
 import datetime
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-told = Path(sys.argv[1])  # a folder in which ranks say that they have seen their error
+told = Path(sys.argv[1])  # folder in which ranks record their error
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
 rank, size = dist.get_rank(), dist.get_world_size()
 group = dist.new_group(timeout=datetime.timedelta(seconds=3))

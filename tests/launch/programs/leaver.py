@@ -1,7 +1,7 @@
-"""Ranks 2 and above leave one after the other, each in a way of its own, while ranks 0 and 1 wait for them.
+"""Ranks 2 and above leave one after the other, in different ways, while ranks 0 and 1 wait for them.
 
-Each leaver is in a group of its own with ranks 0 and 1, which print what they are told and after how
-long, and show that groups without the lost rank go on. Run apart: no launcher ends the ranks that stay.
+Each leaver has a group with ranks 0 and 1, which print the error and its delay, and show that groups without
+the lost rank continue. Run apart: no launcher ends the remaining ranks.
 """
 
 import datetime
@@ -35,7 +35,7 @@ def leave():
         raise ArithmeticError("this rank fails")
     if rank == 4:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
-        while True:  # killed in mid-collective
+        while True:  # killed during a collective
             dist.all_reduce(tensor, group=group)
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(3)

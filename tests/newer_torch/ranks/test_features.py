@@ -1,4 +1,4 @@
-"""Virtuals of c10d::Backend that torch 2.11 has not."""
+"""Virtual functions of c10d::Backend missing in torch 2.11."""
 
 import datetime
 import time
@@ -35,7 +35,7 @@ def test_gather_single_in_place(rank, size):
 
 
 def test_gather_single_says_what_is_wrong(rank, size):
-    """On the rank that erred, before anything is sent."""
+    """On the erring rank, before anything is sent."""
     group = dist.new_group()
     sentence = r"gather_single: gather_tensor is float32\[5\] with 5 elements, expected"
     if rank == 0:
@@ -46,7 +46,7 @@ def test_gather_single_says_what_is_wrong(rank, size):
 
 
 def test_singles(rank, size):
-    """Names that torch goes over to; the older ones forward to them."""
+    """torch's new names, to which the older ones forward."""
     ones = torch.ones(size)
     gathered, part, exchanged = torch.zeros(size), torch.zeros(1), torch.zeros(size)
     dist.all_gather_single(gathered, torch.full((1,), float(rank)))

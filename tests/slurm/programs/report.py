@@ -1,6 +1,7 @@
-"""A rank that says where it runs and what it read before init_process_group. Rank 0 prints what all say.
+"""A rank that reports its place and the variables that it read before init_process_group; rank 0 prints all
+reports.
 
-Arguments: a folder and a number, where given: it begins when so many jobs have a file in the folder.
+Arguments, optional: a folder and a number; starts when that many jobs have a file in the folder.
 """
 
 from __future__ import annotations
