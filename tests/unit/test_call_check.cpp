@@ -198,9 +198,4 @@ TEST(a_rank_that_calls_nothing_is_named) {
   check_all(errors, {"timed out after", "; still waiting for rank 2"});
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

@@ -168,9 +168,4 @@ TEST(announcements_have_an_end) {
   CHECK(said == 0);
 }
 
-// Leaked on purpose: a peer may still write to the buffers of mismatched operations.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

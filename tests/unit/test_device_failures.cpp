@@ -192,9 +192,4 @@ TEST(a_shutdown_lets_the_device_go_on) {
   CHECK(reduction.operation->error() && message.operation->error());
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

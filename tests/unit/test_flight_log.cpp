@@ -295,9 +295,4 @@ TEST(a_signal_writes_the_files) {
   signal(SIGUSR2, SIG_DFL);
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

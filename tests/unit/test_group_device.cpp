@@ -217,9 +217,4 @@ TEST(flags_of_a_gate_that_nobody_entered_are_not_given_out_again) {
   CHECK(gpu.flags->blocks() == 2);
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

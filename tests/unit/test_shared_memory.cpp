@@ -383,9 +383,4 @@ TEST(memory_of_a_rank_that_has_gone_is_refused) {
   CHECK(*number == 7);
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

@@ -141,9 +141,4 @@ TEST(a_thread_that_a_lost_peer_holds_is_reported_before_any_deadline) {
   watched.faults->release();
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

@@ -265,9 +265,4 @@ TEST(a_failure_writes_the_trace) {
   std::filesystem::remove_all(name);
 }
 
-// A failed operation is leaked on purpose.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()
