@@ -51,7 +51,7 @@ def run_rank(options: argparse.Namespace) -> int:
     dist.destroy_process_group()
     status = 0 if equal_bits(result) else 1
     if backend == "gloo":
-        # DDP keeps Gloo's threads alive: one that releases a tensor while Python shuts down aborts the process.
+        # DDP keeps Gloo's threads alive; one that frees a tensor while Python shuts down aborts the process.
         sys.stdout.flush()
         os._exit(status)
     return status
