@@ -17,7 +17,8 @@
 #   make wheel-check  the wheel on five MPIs, without a compiler on PATH: the table of docs/status.md
 #   make release    tests and tags what CHANGELOG.md names: wheel and source distribution in dist/ (CONTRIBUTING.md)
 #   make package    only builds and installs into .venv
-#   make lint       ruff, clang-format, mypy, and no word that has been replaced (docs/architecture.md has the glossary)
+#   make lint       ruff, clang-format, mypy, codespell, and no word that has been replaced (glossary: docs/architecture.md)
+#   make hooks      the quick ones at every commit, by pre-commit
 #   make tidy       clang-tidy on the core, a minute on two cores (.clang-tidy says for what)
 #   make house      lines and largest file of each folder, and which rooms of csrc include which; CALLS=1: and through
 #                   which files four calls go (builds the extension once more)
@@ -37,7 +38,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc torch unit test-mpi test-clients test-tsan test-asan test-aarch64 lint tidy house stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc torch unit test-mpi test-clients test-tsan test-asan test-aarch64 lint hooks tidy house stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -191,7 +192,13 @@ lint: $(VENV)/.tools
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/mypy
+	@git ls-files | xargs $(BIN)/codespell
 	@! grep -rnIwE '$(RETIRED)' csrc mpi_backend tests tools docs examples
+
+# What of `make lint` is quick, at every commit (.pre-commit-config.yaml).
+hooks: $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet pre-commit
+	$(BIN)/pre-commit install
 
 # File by file, with the compiler's commands of each. clang-tidy from the package registry.
 tidy: $(VENV)/.tools

@@ -54,7 +54,7 @@ def test_rows_of_a_file_and_of_a_group(tmp_path):
             r"^bad rows: ValueError: .*Options.selection: in .*expected dtype=inte", output, re.M
         )
         assert re.search(
-            rf"^bad file: ValueError: .*{file}:2: 'disemination' is not an algorithm of barrier: ",
+            rf"^bad file: ValueError: .*{file}:2: 'dissemi' is not an algorithm of barrier: ",
             output,
             re.M,
         ), output

@@ -73,7 +73,7 @@ print("differ:", message_of_call(lambda: group_with(("barrier:native", "barrier:
 file = Path(os.environ["MPI_GDR_TUNING"])
 rows = file.read_text()
 if rank == 0:
-    file.write_text("# a typo\nbarrier disemination\n")
+    file.write_text("# a typo\nbarrier dissemi\n")
 dist.barrier()
 print("bad file:", message_of_call(dist.new_group))
 dist.barrier()
