@@ -18,8 +18,8 @@ class StagedReduction {
         p_(static_cast<std::uint64_t>(spec.size)),
         rank_(static_cast<std::uint64_t>(spec.rank)),
         // A chunk's part r - 1 or r holds the piece for rank r, its last part what this rank has reduced.
-        rooms_(writer, with_margin((spec.count + p_ - 1) / p_), p_, spec, tuning),
-        each_(rooms_.each() < kLarge ? rooms_.each() : rooms_.each() - kMargin),
+        rooms_(writer, share(spec.count), p_, spec, tuning),
+        each_(rooms_.each() - rooms_.each() % grain(rooms_.each())),
         in_place_(tuning.in_place) {}
 
   void write() {
@@ -35,10 +35,13 @@ class StagedReduction {
   }
 
  private:
-  // From kLarge on piece() makes some pieces longer than others, by kMargin at most.
-  static constexpr std::uint64_t kMargin = 64, kLarge = 4096;
-  static constexpr std::uint64_t with_margin(std::uint64_t count) {
-    return count < kLarge ? count : count + kMargin;
+  // Pieces of kLarge elements and more begin at multiples of 64.
+  static constexpr std::uint64_t kLarge = 4096;
+  static constexpr std::uint64_t grain(std::uint64_t count) { return count < kLarge ? 1 : 64; }
+  // An equal share of `count` elements, rounded up to its grain: every piece of a chunk but its last ones.
+  std::uint64_t share(std::uint64_t count) const {
+    const std::uint64_t even = (count + p_ - 1) / p_;
+    return (even + grain(even) - 1) / grain(even) * grain(even);
   }
 
   Slice chunk(Buffer buffer, std::uint64_t i) const {
@@ -46,7 +49,9 @@ class StagedReduction {
     return {buffer, at, std::min(p_ * each_, spec_.count - at)};
   }
   Slice piece_of(Buffer buffer, std::uint64_t i, std::uint64_t r) const {
-    return piece(chunk(buffer, i), p_, r);
+    const Slice whole = chunk(buffer, i);
+    const std::uint64_t begin = std::min(r * share(whole.count), whole.count);
+    return {buffer, whole.offset + begin, std::min(share(whole.count), whole.count - begin)};
   }
   // Where rank `owner` keeps the piece for rank r; for itself: what it has reduced.
   Slice room(std::uint64_t i, std::uint64_t owner, std::uint64_t r) const {
@@ -94,7 +99,7 @@ class StagedReduction {
   const CollectiveSpec& spec_;
   const std::uint64_t p_, rank_;
   const StagedChunks rooms_;
-  const std::uint64_t each_;  // elements of a piece, without kMargin
+  const std::uint64_t each_;  // elements of the longest piece
   const bool in_place_;
 };
 

@@ -78,6 +78,19 @@ bool same_steps(const Schedule& a, const Schedule& b) {
 
 }  // namespace
 
+TEST(staged_fills_its_staging) {
+  const std::uint64_t room = std::uint64_t{2} << 20;  // elements of half of it: a chunk
+  for (const int p : {3, 4, 8})
+    for (const std::uint64_t chunks : {1, 8}) {
+      const CollectiveSpec spec =
+          make(Collective::AllReduce, p, chunks * (room - room % (64 * static_cast<unsigned>(p))));
+      const auto group = build(*find_algorithm(Collective::AllReduce, "staged"), spec,
+                               {.staging_bytes = 2 * room * sizeof(float)});
+      CHECK(group.schedules[0]->rounds.size() ==
+            2 * chunks + 3);  // two a chunk, and its way through the pipeline
+    }
+}
+
 TEST(adaptive_is_zero_copy_and_staged) {
   for (const Algorithm& a : algorithms()) {
     if (a.name != std::string_view("adaptive")) continue;
