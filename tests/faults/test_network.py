@@ -21,7 +21,7 @@ from testbed import OFI, UCX, Testbed, address
 
 DEADLINE_ONLY = (("MPI_GDR_HEARTBEAT", "0"),)
 SILENT = (
-    r"rank 1 \(host node1, pid \d+\) has not been heard of for"
+    r"rank 1 \(host node1, pid \d+\) has been silent for"
     r"|the store of the job is gone .*nothing is heard of the ranks on other hosts"
 )
 TIMED_OUT = r"timed out after .*still waiting for rank [01]"

@@ -22,7 +22,7 @@ TOLD = {
     "exit": (2, "has left the job: its program ended with open process groups"),
     "raise": (3, "has left the job: .* an uncaught exception, ArithmeticError: this rank fails"),
     "kill": (4, r"is gone: its process has ended"),
-    "stop": (5, r"has not been heard of for \d\.\d s: its process is stopped"),
+    "stop": (5, r"has been silent for \d\.\d s: its process is stopped"),
 }
 
 
