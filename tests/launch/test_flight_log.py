@@ -109,7 +109,7 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
 def test_a_message_that_nobody_receives(tmp_path, capsys):
     """Rank 0 writes its log on rank 1's failure, and again on a signal."""
     run_job(tmp_path, "silent")
-    assert re.match(r"rank 1 .* takes no part in group ", read_dump(tmp_path / "heard")["reason"])
+    assert re.match(r"rank 1 .* has left group ", read_dump(tmp_path / "heard")["reason"])
     assert read_dump(tmp_path / f"{PREFIX}0")["reason"] == "signal"
     status, text = diagnosis(tmp_path, capsys)
     assert status == 1
