@@ -290,7 +290,7 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   setenv("PMI_FD", "987", 1);  // not inherited
   CHECK(!find_launcher(MpiFamily::Mpich));
   CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4)
-            .starts_with("the launcher's connection (PMI_FD) is closed here"));
+            .starts_with("the launcher's connection (PMI_FD) is closed"));
   setenv("PMIX_NAMESPACE", "n", 1);
   setenv("PMIX_RANK", "3", 1);
   CHECK(find_launcher(MpiFamily::OpenMpi)->rank == 3);
