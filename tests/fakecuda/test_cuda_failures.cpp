@@ -107,7 +107,7 @@ TEST(an_old_driver_is_told_of) {
     ::setenv("FAKECUDA_DRIVER", "11080", 1);
     std::string why;
     CHECK(load_library().device_count(why) == 0 && why.find("driver version is insufficient") != why.npos);
-    CHECK_THROWS(load_device(0), Error, "there is none");
+    CHECK_THROWS(load_device(0), Error, "no device is available");
   });
   run([] {
     CHECK_THROWS(load_device(1), Error, "device=1 is not in 0..0");
