@@ -16,7 +16,7 @@ COMMANDS = {
     "info": ("mpi_backend.info", "show versions, MPI, GPU path, variables and algorithms, for a bug report"),
     "doctor": (
         "mpi_backend.doctor",
-        "say whether launcher, MPI, network and limits of this site work together",
+        "check whether launcher, MPI, network and limits of this site work together",
     ),
     "selftest": ("mpi_backend.selftest", "check every operation against a reference on the ranks given"),
     "demo": ("mpi_backend.demo", "train a small GPT on two ranks, over mpi-gdr and then over Gloo"),
@@ -30,7 +30,7 @@ def usage() -> str:
     """The help text."""
     lines = ["usage: mpi-gdr [-V | --version] COMMAND ...", "", "commands:"]
     lines += [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
-    return "\n".join([*lines, "", "`mpi-gdr COMMAND --help` tells more."])
+    return "\n".join([*lines, "", "`mpi-gdr COMMAND --help` describes a command."])
 
 
 def main(argv: list[str] | None = None) -> int:

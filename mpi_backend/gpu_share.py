@@ -67,7 +67,7 @@ def settle(env: MutableMapping[str, str]) -> None:
         if placement is None:
             return  # not a rank: torchrun's agent, or a program beside the job
         if placement.local_rank is None:
-            raise ValueError(f"{VARIABLE}={text}: {placement.launcher} does not tell the rank on the node")
+            raise ValueError(f"{VARIABLE}={text}: {placement.launcher} does not set the rank on the node")
         local_rank, local_size = str(placement.local_rank), str(placement.local_size or "")
     ranks = max(int(local_rank) + 1, int(local_size) if local_size.isdecimal() else 0)
     gpus = visible_gpus(env)
@@ -75,7 +75,7 @@ def settle(env: MutableMapping[str, str]) -> None:
         raise ValueError(f"{VARIABLE}={text}: {sentence}")
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if env is os.environ and cuda is not None and cuda.is_initialized():
-        raise ValueError(f"{VARIABLE}={text}: CUDA is in use already, import torch or mpi_backend earlier")
+        raise ValueError(f"{VARIABLE}={text}: CUDA is already in use: import torch or mpi_backend earlier")
     env["CUDA_VISIBLE_DEVICES"] = gpus[int(local_rank) // int(text)]
     env[SETTLED] = local_rank
     if "LOCAL_RANK" in env:  # a job of one rank gets it later, as 0

@@ -126,7 +126,7 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
         return report
     report["extension"]["path"] = _C.__file__
     bad, report["warnings"] = take_out_bad_variables(_C.env_problems(), os.environ)
-    report["errors"] = [f"{text}; below as if it were not set" for text in bad]
+    report["errors"] = [f"{text}; treated as not set below" for text in bad]
 
     def part(ask: Callable[[], None]) -> None:
         try:

@@ -152,13 +152,13 @@ def choices_text(folder: str, files: list[ChoiceFile]) -> str:
     """Remembered choices by file, or why there are none."""
     if not folder:
         return (
-            "no choices are remembered: XDG_CACHE_HOME is no absolute path, and HOME is no folder of this "
-            "user's"
+            "no choices are remembered: XDG_CACHE_HOME is not an absolute path, and HOME is not this user's "
+            "folder"
         )
     if not files:
         return (
             f"no choices are remembered: {folder} has none. A group on one node writes there when it is "
-            "destroyed, unless MPI_GDR_ADAPT=off or rows of your own switch measuring off"
+            "destroyed, unless MPI_GDR_ADAPT=off or your own rows disable measuring"
         )
     lines = []
     for file in files:

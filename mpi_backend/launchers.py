@@ -260,7 +260,7 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
     if rank is not None or size is not None:
         given, unset = _given(rank, size)
         return (
-            f"{given} set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher has the rest: "
+            f"{given} set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher sets the rest: "
             f"{unset} for one rank alone, or start all ranks with {run.format(size or 'N')}"
         )
     found = traces(env)
@@ -272,7 +272,7 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
             f"process: {run.format(1)} for one rank, {run.format('N')} or its own launcher for more"
         )
     return (
-        f"a launcher left {', '.join(found[:4])} in the environment, which do not tell mpi-gdr this rank and "
+        f"a launcher left {', '.join(found[:4])} in the environment, which do not contain this rank and "
         f"the number of ranks: start with {run.format('N')} ({run.format(1)} for one rank alone), or set "
         "RANK and WORLD_SIZE in each rank"
     )

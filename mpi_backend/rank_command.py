@@ -30,9 +30,7 @@ def ranks_to_start(parser: argparse.ArgumentParser, n: int | None) -> int | None
     """None if this process is a rank; else the number of ranks to start. Exits on a contradiction."""
     if not is_rank(os.environ):
         if n is None:
-            parser.error(
-                f"no launcher started this process: say `{parser.prog} -n N ...`, or put a launcher in front"
-            )
+            parser.error(f"no launcher started this process: use `{parser.prog} -n N ...`, or a launcher")
         return n
     placement = launchers.detect(os.environ)
     size = int(os.environ.get("WORLD_SIZE", placement.size if placement else 1))

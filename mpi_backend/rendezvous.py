@@ -160,8 +160,8 @@ def serve_job(where: master_address.Meeting, size: int, timeout: timedelta) -> T
         listener = open_listener(where.address == master_address.LOOPBACK, where.port)
     except OSError as error:
         raise RuntimeError(
-            f"mpi-gdr: rank 0 cannot listen on port {where.port}, on which the ranks of this job have "
-            f"settled ({error.strerror}): set MASTER_ADDR and MASTER_PORT for all ranks"
+            f"mpi-gdr: rank 0 cannot listen on port {where.port}, which the ranks of this job have "
+            f"agreed on ({error.strerror}): set MASTER_ADDR and MASTER_PORT for all ranks"
         ) from error
     store = store_on(listener, size, timeout)
     store.set(JOB_KEY, where.job)

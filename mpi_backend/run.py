@@ -36,7 +36,7 @@ RANKS_PER_NODE = (
 )
 OPTIONS_WITH_VALUE = (*RANKS, *RANKS_PER_NODE, "--hostfile", "--ranks-per-gpu", "--mpiexec")
 HINTS = {
-    "-N": "means nodes to srun and ranks per node to Open MPI: say --ranks-per-node K",
+    "-N": "means nodes to srun and ranks per node to Open MPI: use --ranks-per-node K",
     "--nnodes": "is given by --hostfile, or by the batch system",
     "--nodes": "is given by --hostfile, or by the batch system",
 }
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
     if options.n is None:
         nodes = number_of_nodes(hosts, os.environ)
         if nodes is None:
-            return complain("-n is missing, and nothing tells how many nodes this allocation has", 2)
+            return complain("-n is missing, and the number of nodes of this allocation is unknown", 2)
         options.n = nodes * options.ranks_per_node
     if hosts is None and any(name in os.environ for name in ALLOCATIONS):
         print(f"mpi-gdr run: {options.n} ranks, placed by the launcher in this allocation", file=sys.stderr)
@@ -151,7 +151,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
         help="ranks on each node; without -n, on all nodes",
     )
     parser.add_argument("--ranks-per-gpu", type=positive, metavar="K", help="ranks that share each GPU")
-    parser.add_argument("--mps", action="store_true", help="with an MPS daemon for these GPUs, on one node")
+    parser.add_argument("--mps", action="store_true", help="start an MPS daemon for these GPUs, on one node")
     parser.add_argument("--mpiexec", metavar="PATH", type=executable, help="use this launcher instead")
     ours, rest = split_own_options(argv)
     options = parser.parse_args(ours)
@@ -169,7 +169,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
         cut = rest.index("--")
         launcher_options, rest = rest[:cut], rest[cut + 1 :]
     if not rest or rest == ["-m"]:
-        parser.error("a program is missing")
+        parser.error("PROGRAM is missing")
     if options.n is None and options.ranks_per_node is None:
         parser.error("-n is missing")
     return options, launcher_options, rest

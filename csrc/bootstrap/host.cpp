@@ -97,11 +97,10 @@ bool oversubscribed(const std::vector<int>& node_of_rank, const std::vector<std:
 std::string binding_problem(const std::string& own_cpus, int ranks_on_node, int cpus_of_node) {
   const bool one = !own_cpus.empty() && own_cpus.find(',') == std::string::npos;
   if (!one || cpus_of_node < 2 * ranks_on_node) return "";
-  return "this rank is bound to processor " + own_cpus + " alone, of " + std::to_string(cpus_of_node) +
+  return "this rank is bound to processor " + own_cpus + " only, of " + std::to_string(cpus_of_node) +
          " for " + std::to_string(ranks_on_node) +
-         " rank(s) of its node: the thread that communicates in the background has "
-         "to share it with the program. Bind each rank to several (mpirun --bind-to none, or "
-         "--cpus-per-task)";
+         " rank(s) of its node: the progress thread shares it with the program. Bind each rank to several "
+         "processors (mpirun --bind-to none, or --cpus-per-task)";
 }
 
 std::optional<std::string> process_mapping(const std::vector<int>& node_of_rank) {

@@ -48,14 +48,14 @@ std::string launcher_in_environment() {
   if (has("OMPI_COMM_WORLD_RANK")) return "the mpirun of Open MPI";
   if ((has("PMI_RANK") || has("PMI_ID")) && !has("SLURM_PROCID"))
     return std::string("the ") + pmi_launcher_name() + " of an MPI of the MPICH family";
-  if (has("SLURM_PROCID")) return "srun with a --mpi that this MPI does not speak";
+  if (has("SLURM_PROCID")) return "srun with an --mpi type that this MPI does not support";
   return has("PMIX_NAMESPACE") ? "a PMIx launcher" : "";
 }
 
 // Valid for both families: a plain `mpirun` may again be the wrong one.
 std::string own_launch_command(int size) {
   const std::string n = std::to_string(size);
-  std::string text = "Start with `mpi-gdr run -n " + n + " script.py`, which takes the launcher of this MPI";
+  std::string text = "Start with `mpi-gdr run -n " + n + " script.py`, which uses the launcher of this MPI";
   if (has("SLURM_PROCID")) text += ", or with `srun --mpi=pmix` or `--mpi=pmi2`";
   return text;
 }
@@ -136,7 +136,7 @@ std::string objection_to_launcher(MpiFamily family, BootstrapMode request, const
   std::string text =
       found.empty() ? "no launcher that this MPI can use " + mpi + " started " + ranks
       : !has("OMPI_COMM_WORLD_RANK") && !pmi_descriptor_is_open()
-          ? "the launcher's connection (PMI_FD) is closed here: a rank started this process, or a wrapper did"
+          ? "the launcher's connection (PMI_FD) is closed: a rank or a wrapper started this process"
           : ranks + " were started by " + found + ", which cannot start the MPI that mpi-gdr uses " + mpi;
   text += ". " + own_launch_command(size);
   if (family == MpiFamily::Mpich) text += ", or " + settle + ": MPI then starts over torch's store";
@@ -242,7 +242,7 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
     fail(ErrorCode::InvalidUsage, "Open MPI can only be started by its own launcher, and these ", size,
          " ranks were ",
          elastic ? std::string("started by torchrun")
-                 : "not (rank 0 finds: " + describe(proposals[0].launcher) + ")",
+                 : "started without it (launcher on rank 0: " + describe(proposals[0].launcher) + ")",
          ". Start with ", launch_command(size), "; torchrun and spawn need an MPI of the MPICH ABI");
   return Bootstrap::Store;
 }

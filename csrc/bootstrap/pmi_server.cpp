@@ -231,7 +231,7 @@ void PmiServer::barrier() {
   } catch (const std::exception& e) {
     if (init) {
       // MPICH returns no error code to the caller of MPI_Init, so the process reports the error and ends.
-      report(options_.rank, std::string("MPI_Init cannot go on: ") + e.what());
+      report(options_.rank, std::string("MPI_Init cannot continue: ") + e.what());
       unlink_mpich_shared_memory();
       ::_exit(kExitStuck);
     }

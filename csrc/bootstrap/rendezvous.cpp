@@ -38,7 +38,7 @@ std::vector<std::string> gather(KvStore& store, const std::string& prefix, int r
     try {
       auto value = store.try_get(rank_key(prefix, r));
       if (!value)
-        fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "': ", size, " arrivals but none of rank ", r,
+        fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "': ", size, " arrivals, but none of rank ", r,
              "; two processes were given the same rank");
       blobs.push_back(std::move(*value));
     } catch (const BadSignature&) {
@@ -69,8 +69,8 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
   store.set(rank_key(prefix, rank), blob);
   const std::int64_t arrived = store.add(prefix + "/n", 1);
   if (arrived > kLeft)
-    fail(ErrorCode::Timeout, "rendezvous '", prefix, "': the timeout of another rank passed before rank ",
-         rank, " of ", size, " arrived. Look at what kept this rank, or raise the timeout");
+    fail(ErrorCode::Timeout, "rendezvous '", prefix, "': another rank timed out before rank ", rank, " of ",
+         size, " arrived. Find what delayed this rank, or raise the timeout");
   if (arrived > size)
     fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "' was used before: arrival ", arrived, " of ",
          size,
@@ -106,7 +106,7 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
     pause = std::min(pause * 3 / 2, longest);
   }
   if (packed->starts_with(kRefused)) refuse(prefix, packed->substr(1));
-  RecordReader record("what '" + all + "' of the store holds", *packed);
+  RecordReader record("the value of '" + all + "' in the store", *packed);
   std::vector<std::string> blobs;
   for (int r = 0; r < size; ++r) blobs.push_back(record.text("a rank's record"));
   record.end();

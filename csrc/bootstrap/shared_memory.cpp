@@ -57,8 +57,8 @@ std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool
   const std::uint64_t taken = started ? ranks * (kMpich5PerRank + kUcxPerRank) : 0;
   if (ranks < 2 || free + taken >= ranks * kComfortablePerRank) return "";
   return "/dev/shm has " + std::to_string(free >> 10) + " KiB free for " + std::to_string(ranks) +
-         " rank(s) of this host; the MPI library may crash for want of it (expected " + comfortable(ranks) +
-         ")";
+         " rank(s) of this host; the MPI library may crash for lack of space (expected " +
+         comfortable(ranks) + ")";
 }
 
 std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
@@ -84,7 +84,7 @@ std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
     return "/dev/shm has " + std::to_string(*least >> 10) + " KiB free on the host of ranks " +
            rank_list(ranks) + ", and MPICH needs " + std::to_string(need >> 10) +
            " KiB there; expected at least " + comfortable(ranks.size()) +
-           ". Remove what fills it, or make it larger (mount -o remount,size=..., docker run "
+           ". Free space there, or enlarge it (mount -o remount,size=..., docker run "
            "--shm-size=...)";
   }
   return "";
@@ -92,10 +92,10 @@ std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
 
 std::string unshared_memory() {
   if (mpich_files().empty() || !shares_the_age_of_its_container() || sees_another_rank()) return "";
-  return "this rank is in a container of its own with its own /dev/shm, and the launcher started other ranks "
-         "on this host, which MPI looks for there. Let the containers share /dev/shm (docker --ipc=host, "
+  return "this rank is in a container with its own /dev/shm, where MPI looks for the other ranks that the "
+         "launcher started on this host. Let the containers share /dev/shm (docker --ipc=host, "
          "apptainer without --contain), or set MASTER_ADDR and MASTER_PORT for all ranks: MPI then starts "
-         "over torch's store and takes each container for a host";
+         "over torch's store and treats each container as a host";
 }
 
 void unlink_mpich_shared_memory() {

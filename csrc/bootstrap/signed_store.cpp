@@ -12,8 +12,8 @@ constexpr std::string_view kMark = "mpi-gdr signed 1\n";
 }  // namespace
 
 BadSignature::BadSignature(const std::string& key)
-    : Error(ErrorCode::Remote, "what stands at '" + key +
-                                   "' of the store is not signed with this launch's secret: "
+    : Error(ErrorCode::Remote, "the value of '" + key +
+                                   "' in the store is not signed with this launch's secret: "
                                    "is MPI_GDR_SECRET equal on all ranks?") {}
 
 Signer::Signer(std::string_view secret) : secret_(secret) {}

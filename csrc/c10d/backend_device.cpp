@@ -92,10 +92,10 @@ void MpiBackend::try_messages(const TensorCall& call) {
   if (all) call.streams->pass_addresses();
   log(moved ? LogLevel::Info : LogLevel::Warn, "INIT", "group ", group_->name(), ": messages of tensors on ",
       call.streams->where().str(),
-      all     ? " are given to MPI where they are (GPU-aware)"
-      : moved ? " go by way of pinned host memory: those of other ranks do not move at all times"
-              : " go by way of pinned host memory: the MPI library takes addresses of the device, but its "
-                "messages did not move while a stream waited and another thread freed memory");
+      all     ? " are passed to MPI by address (GPU-aware)"
+      : moved ? " go through pinned host memory: the trial of GPU-aware messages failed on another rank"
+              : " go through pinned host memory: the MPI library accepts addresses of the device, but its "
+                "messages did not progress while a stream waited and another thread freed memory");
 }
 
 void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {

@@ -115,8 +115,9 @@ bool serves_devices(c10::DeviceType type) {
   static std::once_flag told;
   if (c10::impl::VirtualGuardImpl(type).deviceCount() > 0)
     std::call_once(told, [&] {
-      log(LogLevel::Warn, "INIT", "torch has devices here, and the ", library->name(), " library (",
-          library->built(), ") has none: ", why, ". Their tensors are copied to the host and back, blocking");
+      log(LogLevel::Warn, "INIT", "torch sees devices, but the ", library->name(), " library (",
+          library->built(), ") sees none: ", why,
+          ". Their tensors are copied to the host and back, blocking");
     });
   return false;
 }
@@ -129,9 +130,9 @@ void use_device_library(c10::DeviceType type, DeviceLibrary* library) {
 bool DeviceStreams::sees_messages_in_order() const {
   const bool takes = device_.orders_remote_writes() || Env::get().gpu_aware == Env::Choice::On;
   if (!takes)
-    log(LogLevel::Warn, "INIT", "what a network card writes into the memory of ", where_.str(),
-        " may come after a later flag, which this device cannot help: messages go by way of pinned host "
-        "memory instead (MPI_GDR_GPU_AWARE=on: where no network card does)");
+    log(LogLevel::Warn, "INIT", where_.str(),
+        " does not order writes of a network card before a later flag: messages go through pinned host "
+        "memory (set MPI_GDR_GPU_AWARE=on if no network card writes to its memory)");
   return takes;
 }
 
@@ -177,7 +178,7 @@ at::Tensor DeviceStreams::device_memory(std::size_t bytes) const {
 
 at::Tensor DeviceStreams::host_memory(std::size_t bytes) const {
   return bytes_of_memory(bytes, at::TensorOptions(at::kCPU).pinned_memory(true),
-                         "pinned memory of the host, by way of which messages go");
+                         "messages through pinned host memory");
 }
 
 std::shared_ptr<DeviceStreams> Devices::find(c10::Device where) {
@@ -193,7 +194,7 @@ std::shared_ptr<DeviceStreams> Devices::find(c10::Device where) {
          " has not been used on ", where.str(), " yet: run one collective of it before the capture");
   streams = std::make_shared<DeviceStreams>(where, *library, Env::get().lanes);
   log(LogLevel::Info, "INIT", "group ", group_, ": messages of tensors on ", where.str(),
-      " go by way of pinned host memory", gpu_aware_ ? ", until its first collective" : "");
+      " go through pinned host memory", gpu_aware_ ? ", until its first collective" : "");
   return streams;
 }
 

@@ -134,8 +134,8 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
   // Allocating pinned memory may end the capture.
   if (streams && streams->capturing(streams->current()))
     fail(ErrorCode::InvalidUsage, name,
-         ": the current stream is being captured into a graph, which cannot replay messages: they are "
-         "carried by the host. Call it outside of the graph");
+         ": the current stream is being captured into a graph, which cannot replay messages: the host "
+         "transfers them. Call it outside of the graph");
   if (!streams || (!streams->through_host() && usable(tensor))) {
     call.data = call.send ? const_cast<void*>(readable(tensor)) : writable(tensor, false);
     calls.emplace_back(call);

@@ -160,8 +160,8 @@ bool MpiWork::wait_on_device(const Operation& op, std::chrono::milliseconds time
   const DeviceStreams& streams = result_->streams();
   if (streams.capturing(streams.current()))
     fail(ErrorCode::InvalidUsage,
-         "wait: the current stream is being captured into a graph, and what it would "
-         "wait for was issued outside of it: wait before the capture begins");
+         "wait: the current stream is being captured into a graph, and this operation was "
+         "issued outside of it: wait before the capture begins");
   if (timeout != kNoTimeout || Env::get().blocking_wait) return false;
   result_->wait();
   return true;

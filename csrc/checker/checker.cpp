@@ -22,7 +22,7 @@ void check_arguments(const std::vector<CollectiveSpec>& specs, const std::vector
       fail(ErrorCode::InvalidUsage, "check: specs[", r, "] describes another collective than specs[0]");
     if (traits(spec.collective).input == Contents::Splits &&
         (spec.send_counts.size() != specs.size() || spec.recv_counts.size() != specs.size()))
-      fail(ErrorCode::InvalidUsage, "check: specs[", r, "] has not one count for each of ", specs.size(),
+      fail(ErrorCode::InvalidUsage, "check: specs[", r, "] lacks one count for each of ", specs.size(),
            " ranks");
     if (!schedules[r]) fail(ErrorCode::InvalidUsage, "check: schedules[", r, "] is empty");
   }
@@ -124,7 +124,8 @@ void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, co
     const std::uint64_t index = kind.output == Contents::Block ? block_offset(spec, spec.rank) : 0;
     if (kind.output == Contents::None) {
       if (!run.heard(spec.rank).complete(spec.size))
-        reject("rank ", spec.rank, " leaves the barrier knowing only of ranks ", run.heard(spec.rank).text());
+        reject("rank ", spec.rank, " leaves the barrier when only ranks ", run.heard(spec.rank).text(),
+               " have entered it");
     } else if (kind.output == Contents::Splits) {
       expect_splits(run, specs, spec.rank);
     } else if (kind.root == Root::Takes && spec.rank != spec.root) {

@@ -284,13 +284,13 @@ void Simulation::report_deadlock_or_leftovers() const {
     const auto s = static_cast<std::uint32_t>(
         std::distance(state.done.begin(), std::find(state.done.begin(), state.done.end(), false)));
     const Step& step = step_of(state, s);
-    std::string what = " waits for ever ";
+    std::string what = " waits forever ";
     if (step.kind == StepKind::Send)
       what += "to send to rank " + std::to_string(step.peer);
     else if (step.kind == StepKind::Recv)
       what += "to receive from rank " + std::to_string(step.peer);
     else if (step.kind == StepKind::Wait)
-      what += "for a notice of rank " + std::to_string(step.peer);
+      what += "for a signal from rank " + std::to_string(step.peer);
     else
       what += "for its turn in the device queue";
     reject(where(l, s), what);

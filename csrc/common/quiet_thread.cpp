@@ -38,8 +38,8 @@ std::thread quiet_thread(const char* name, std::function<void()> body) {
     } catch (const std::bad_alloc&) {
       char text[128];
       const int length = std::snprintf(
-          text, sizeof text, "[mpi-gdr] thread %s has no memory to go on; this process ends with code %d\n",
-          name, kExitStuck);
+          text, sizeof text, "[mpi-gdr] thread %s is out of memory; this process ends with code %d\n", name,
+          kExitStuck);
       [[maybe_unused]] const ssize_t written =
           ::write(STDERR_FILENO, text, static_cast<std::size_t>(std::min<int>(length, sizeof text - 1)));
       ::_exit(kExitStuck);

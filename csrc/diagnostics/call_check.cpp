@@ -34,9 +34,9 @@ void check_received(CallHeader& header, int rank) {
   for (const CallHeader::Call& call : header.call)
     if (static_cast<int>(call.collective) >= kCollectiveCount ||
         static_cast<int>(call.dtype) >= kDataTypeCount || static_cast<int>(call.op) >= kReduceOpCount)
-      fail(ErrorCode::Remote, "rank ", rank, " sent a call that is none (collective ",
+      fail(ErrorCode::Remote, "rank ", rank, " sent a malformed call (collective ",
            static_cast<int>(call.collective), ", dtype ", static_cast<int>(call.dtype), ", op ",
-           static_cast<int>(call.op), "): does it run another version of mpi-gdr?");
+           static_cast<int>(call.op), "); check that all ranks run the same version of mpi-gdr");
 }
 
 CallCheck::CallCheck(const std::vector<const CollectiveSpec*>& calls, std::string_view name,

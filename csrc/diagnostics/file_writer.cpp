@@ -84,7 +84,7 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
       result.problem = shared->problem;
     } else {
       state_->late.store(true, std::memory_order_relaxed);
-      result.problem = "writing " + result.path + " takes long; it goes on";
+      result.problem = "writing " + result.path + " is slow; it continues in the background";
     }
   } catch (const std::exception& e) {  // no memory, no thread
     result.problem = e.what();

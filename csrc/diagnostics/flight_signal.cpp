@@ -44,8 +44,8 @@ FlightSignal::FlightSignal(int signal, std::shared_ptr<FlightWriter> writer,
   struct sigaction current{};
   if (sigaction(signal_, nullptr, &current) != 0) return;
   if ((current.sa_flags & SA_SIGINFO) || current.sa_handler != SIG_DFL) {
-    log(LogLevel::Info, "INIT", "the program uses signal ", signal_,
-        ": it writes no flight log and no trace");
+    log(LogLevel::Info, "INIT", "the program handles signal ", signal_,
+        ", which therefore writes no flight log and no trace");
     return;
   }
   event_ = eventfd(0, EFD_CLOEXEC);

@@ -32,7 +32,7 @@ void check(int descriptor, const std::string& path, FolderUse use) {
   if (::fstat(descriptor, &status) != 0) fail_at("stat", path);
   const bool job = use == FolderUse::Job;
   if (status.st_uid != ::geteuid() && (job || status.st_uid != 0))
-    fail(ErrorCode::System, path, " belongs to the user with number ", status.st_uid,
+    fail(ErrorCode::System, path, " belongs to uid ", status.st_uid,
          ", who can put other files there; expected a folder of this user (", ::geteuid(),
          job ? ")" : ") or of root");
   const bool sticky = status.st_mode & S_ISVTX;

@@ -99,25 +99,26 @@ ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& 
   Captured captured;
   for (const Call& any : calls) {
     const auto* const call = std::get_if<CollectiveCall>(&any);
-    std::string why = "messages are carried by the host";
+    std::string why = "the host transfers messages";
     if (call) {
       const Plan plan = this->plan(call->spec, true);
       why.clear();
       // This rank's part of an all_to_all by messages may be empty.
       if (plan.phases || (size_ > 1 && is_all_to_all(any) && !plan.schedule->shared))
-        why = "it goes by messages, which the host carries";
+        why = "uses messages, which the host transfers";
       if (why.empty() && can_be_captured(*plan.schedule, why)) {
         if (plan.schedule->shared) check_device(call->spec, target);
         captured.waits |= plan.schedule->shared;
         captured.programs.emplace_back(plan, bind(*call, Channel::Accelerator, {}, false));
         continue;
       }
-      why = "by the algorithm " + std::string(plan.algorithm->name) + ' ' + why;
+      why = "algorithm " + std::string(plan.algorithm->name) + ' ' + why;
     }
-    fail(ErrorCode::InvalidUsage, name, ": the current stream is being captured into a graph, and group ",
-         options_.group.name, " cannot replay this call: ", why,
-         ". Call it outside of the graph. What can be replayed are collectives of a group on one host whose "
-         "devices share staging memory");
+    fail(
+        ErrorCode::InvalidUsage, name, ": the current stream is being captured into a graph, and group ",
+        options_.group.name, " cannot replay this call: ", why,
+        ". Call it outside of the graph. Only collectives of a group on one host whose devices share staging "
+        "memory can be replayed");
   }
   if (captured.waits) captured_on_.store(device_node_.get(), std::memory_order_release);
   return captured;

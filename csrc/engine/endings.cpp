@@ -101,15 +101,15 @@ std::string Endings::timeout_text(const Operation& operation, Waiting waiting,
   if (waiting == Waiting::ForTheRole) {
     text << "; another thread has been busy or stuck inside the MPI library for longer than that";
   } else if (waiting == Waiting::ForItsTurn) {
-    text << "; it had not started: earlier operations of the group have not ended";
+    text << "; it had not started: earlier operations of the group have not completed";
   } else if (peers.empty() && operation.awaits_turn()) {
-    text << "; an earlier operation of the group has not begun on all ranks, and this one comes after it";
+    text << "; an earlier operation of the group has not begun on all ranks, and this one waits for it";
   } else if (peers.empty()) {
-    text << "; the library's own collective did not finish, or it had not started";
+    text << "; the MPI library's collective did not complete, or it had not started";
   } else if (peers.size() == 1 && peers.front() == kAnySource) {
     text << "; nothing arrived from any rank";
   } else if (peers.size() == 1 && peers.front() == operation.group().rank()) {
-    text << "; still waiting for this rank itself, which has not called the isend or irecv that matches";
+    text << "; still waiting for this rank itself, which has not called the matching isend or irecv";
   } else {
     text << "; still waiting for rank" << (peers.size() > 1 ? "s " : " ") << rank_list(peers);
   }

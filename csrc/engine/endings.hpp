@@ -49,7 +49,7 @@ class Endings {
   Completer& completer_;
   const Observers observers_{options_.observers};
   // Allocated in advance.
-  const std::exception_ptr no_memory_ = std::make_exception_ptr(NoMemory("no memory to go on"));
+  const std::exception_ptr no_memory_ = std::make_exception_ptr(NoMemory("out of memory"));
   std::vector<OperationPtr> unreleased_;  // with the role
 };
 

@@ -21,7 +21,7 @@ namespace mpi_gdr {
 class GroupState;
 
 inline constexpr const char* kNoMemoryForRecords =
-    "this rank has no memory for what it keeps of its operations (std::bad_alloc)";
+    "this rank has no memory for the records of its operations (std::bad_alloc)";
 
 struct Description {               // for observers and messages
   std::string name;                // "all_reduce"

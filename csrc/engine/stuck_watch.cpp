@@ -64,7 +64,7 @@ void StuckWatch::look() {
   notified_ = true;
   std::string text = std::string("a thread is stuck inside the MPI library") +
                      (lost.empty() ? " past a deadline" : "") + ", working on " +
-                     (operation ? operation->describe() : std::string("the end of a group")) + ": " +
+                     (operation ? operation->describe() : std::string("the destruction of a group")) + ": " +
                      (lost.empty() ? "a peer is gone or hangs" : lost);
   text += observers_.group_failed(text);
   text += ". Ending this process";

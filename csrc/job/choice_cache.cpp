@@ -59,9 +59,8 @@ std::string read_own_file(const std::string& path) {
   const std::unique_ptr<const int, decltype(close)> closed(&fd, close);
   struct stat status{};
   if (::fstat(fd, &status) != 0) fail(ErrorCode::System, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) fail(ErrorCode::System, "it is no regular file");
-  if (status.st_uid != ::geteuid())
-    fail(ErrorCode::System, "it belongs to the user with number ", status.st_uid);
+  if (!S_ISREG(status.st_mode)) fail(ErrorCode::System, "it is not a regular file");
+  if (status.st_uid != ::geteuid()) fail(ErrorCode::System, "it belongs to uid ", status.st_uid);
   if (status.st_mode & (S_IWGRP | S_IWOTH)) fail(ErrorCode::System, "other users can write to it");
   if (status.st_size > kMostBytes) fail(ErrorCode::System, "it has more than ", kMostBytes, " bytes");
   std::string text(static_cast<std::size_t>(status.st_size) + 1, '\0');
@@ -70,7 +69,7 @@ std::string read_own_file(const std::string& path) {
   text.pop_back();
   if (text.empty()) fail(ErrorCode::System, "it is empty");
   if (!std::ranges::all_of(text, [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }))
-    fail(ErrorCode::System, "it has bytes that are no text");
+    fail(ErrorCode::System, "it is not a text file");
   return text;
 }
 
@@ -205,7 +204,9 @@ std::string ChoiceCache::save(const std::string& key, const MeasuredChoices& cho
 }
 
 ChoiceCache::File ChoiceCache::read_users(const std::string& key) {
-  const auto late = [&] { return File{"", key, {}, "the user's cache folder takes longer than a second"}; };
+  const auto late = [&] {
+    return File{"", key, {}, "the user's cache folder did not respond within a second"};
+  };
   if (users_folder_hangs.load(std::memory_order_relaxed)) return late();
   const auto read = std::make_shared<std::promise<File>>();
   std::future<File> file = read->get_future();
@@ -230,7 +231,7 @@ ChoiceCache::File ChoiceCache::read_users(const std::string& key) {
 std::string ChoiceCache::save_users(const std::string& key, const MeasuredChoices& choices) {
   const ChoiceCache* const cache = users_cache.load(std::memory_order_acquire);
   if (!cache || users_folder_hangs.load(std::memory_order_relaxed))
-    return "the user's cache folder is not at hand";
+    return "the user's cache folder is unavailable";
   return cache->save(key, choices);
 }
 

@@ -12,7 +12,7 @@ void captured_group_failed(const Group& group) noexcept {
     return group.release_replays();
   try {
     log(LogLevel::Warn, "COLL", group.failure(), "; graphs hold collectives of group ", group.name(),
-        ", whose replays could never end, so this process ends (MPI_GDR_ASYNC_ERROR=raise: replays go on "
+        ", whose replays never complete, so this process ends (MPI_GDR_ASYNC_ERROR=raise: replays continue "
         "with undefined results, and the next call on the group raises instead)");
   } catch (const std::exception&) {
   }
@@ -36,7 +36,7 @@ void device_operation_failed(const OperationPtr& failed) {
     return let_the_device_go_on(failed);
   }
   log(LogLevel::Warn, "COLL", text,
-      "; the device goes on with undefined results, so this process ends "
+      "; the device continues with undefined results, so this process ends "
       "(MPI_GDR_ASYNC_ERROR=raise: the next call on the group raises instead)");
   std::_Exit(kExitDeviceFailure);
 }

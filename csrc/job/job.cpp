@@ -88,7 +88,7 @@ std::unique_lock<std::mutex> Job::alone(std::chrono::milliseconds timeout) {
   while (!lock.owns_lock()) {
     if (options_.poll) options_.poll();
     if (Clock::now() > deadline)
-      fail(ErrorCode::Timeout, "another thread of this process has not ended the start of the job within ",
+      fail(ErrorCode::Timeout, "another thread of this process has not finished starting the job within ",
            std::chrono::duration<double>(timeout).count(), " s");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     lock.try_lock();
@@ -184,7 +184,7 @@ void Job::start_engine(const std::vector<Member>& members, int rank, int size) {
       !problem.empty())
     log(LogLevel::Warn, "BIND", problem);
   if (options.oversubscribed)
-    log(LogLevel::Info, "INIT", "more ranks than cores on a node: waiting ranks give their core away");
+    log(LogLevel::Info, "INIT", "more ranks than cores on a node: waiting ranks yield their core");
 }
 
 void Job::print_summary() const {
@@ -302,12 +302,10 @@ void Job::finalize(const std::string& failure) noexcept {
   liveness_.linger();
   liveness_.stop(milliseconds(500));
   if (!unsettled.empty())
-    end_with_failure("process " + unsettled +
-                     " (a program that recovers from this calls destroy_process_group or abort)");
+    end_with_failure("process " + unsettled + " (to recover, call destroy_process_group or abort)");
   else if (sum.value_or(0) != 0)
     end_with_failure(
-        "the ranks of a group have called different collectives, with no later call that would have compared "
-        "them; MPI_GDR_DEBUG=DETAIL names them");
+        "the ranks of a group called different collectives; set MPI_GDR_DEBUG=DETAIL to name them");
 }
 
 }  // namespace mpi_gdr

@@ -132,7 +132,7 @@ CheckResult check_group(const std::vector<PySchedule>& group, std::optional<bool
 }  // namespace
 
 void bind_schedules(py::module_& module) {
-  py::module_ m = module.def_submodule("schedule", "Schedules of collectives: build, look at, edit, check");
+  py::module_ m = module.def_submodule("schedule", "Schedules of collectives: build, inspect, edit, check");
 
   py::class_<PyStep>(m, "Step")
       .def_readwrite("kind", &PyStep::kind)
@@ -216,7 +216,7 @@ void bind_schedules(py::module_& module) {
         return rows;
       },
       py::arg("size"), py::arg("reach") = "none", py::arg("dtype") = "float32", py::arg("table") = "",
-      "What the rows of `table`, then the built-in ones choose, by bytes; `to_bytes` 2**64-1: open.");
+      "The choices of the rows of `table`, then of the built-in ones, by bytes; `to_bytes` 2**64-1: open.");
   m.def(
       "parse_table",
       [](const std::string& text, const std::string& source) {

@@ -17,7 +17,7 @@ void bind_raw_mpi(py::module_& module);    // raw_mpi.cpp
 
 PYBIND11_MODULE(_tools, m) {
   using namespace mpi_gdr;
-  m.doc() = "What commands and tests of mpi_backend use, and no job.";
+  m.doc() = "For commands and tests of mpi_backend, not for jobs.";
   py::register_local_exception_translator([](std::exception_ptr error) {
     try {
       std::rethrow_exception(error);

@@ -33,7 +33,7 @@ std::string loaded_name;
 
 std::string what_the_loader_says() {
   const char* const text = ::dlerror();
-  return text ? text : "the dynamic loader does not say why";
+  return text ? text : "the dynamic loader gives no reason";
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ void load_network(const std::string& path) {
     fail(ErrorCode::System, "the MPI library ", path, " cannot be loaded: ", what_the_loader_says());
   const auto* const found =
       std::ranges::find_if(kNetworks, [&](const auto& n) { return n.stands_on(library); });
-  if (found == std::end(kNetworks)) fail(ErrorCode::InvalidUsage, path, " is no MPI library");
+  if (found == std::end(kNetworks)) fail(ErrorCode::InvalidUsage, path, " is not an MPI library");
   loaded_name = found->name;
   const std::string file = own_folder() + "libmpi_gdr_" + loaded_name + ".so";
   void* const ours = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

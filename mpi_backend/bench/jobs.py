@@ -27,9 +27,9 @@ NAMES |= {"mpi": "MPI", "nccl": "NCCL", "fake": "fake"}
 def ranks_of_jobs(parser: argparse.ArgumentParser, ranks: int | None) -> int:
     """The number of ranks to start; exits under a launcher or without a number."""
     if rank_command.is_rank(os.environ):
-        parser.error("this starts jobs of its own: use it without a launcher")
+        parser.error("this benchmark starts its own jobs: use it without a launcher")
     if ranks is None:
-        parser.error("say how many ranks: `mpi-gdr bench -n N ...`")
+        parser.error("the number of ranks is missing: use `mpi-gdr bench -n N ...`")
     return ranks
 
 

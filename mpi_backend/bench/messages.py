@@ -94,7 +94,7 @@ def main(name: str, argv: list[str], ranks: int | None) -> int:
     if options.compare is not None:
         return compare(parser, name, argv, options, ranks)
     if ranks is None and not rank_command.is_rank(os.environ):
-        parser.error(f"say how many ranks: `mpi-gdr bench -n 2 {name}`, or put a launcher in front")
+        parser.error(f"the number of ranks is missing: use `mpi-gdr bench -n 2 {name}`, or a launcher")
     if (started := rank_command.ranks_to_start(parser, ranks)) is not None:
         from . import start_ranks
 

@@ -90,8 +90,8 @@ def parser_of_command() -> argparse.ArgumentParser:
     parser = Parser(
         prog="mpi-gdr bench",
         usage=f"mpi-gdr bench [-n RANKS] COLLECTIVE|{'|'.join((*MESSAGES, *OTHERS))} [options]",
-        epilog="-n before the collective starts so many ranks first; leave it out under a launcher. "
-        "`mpi-gdr bench ddp --help` and so on tell of the other benchmarks.",
+        epilog="-n before the collective starts that many ranks; leave it out under a launcher. "
+        "`mpi-gdr bench ddp --help`, for example, describes another benchmark.",
         description="Time a collective of torch.distributed, in the columns of nccl-tests.",
     )
     add = parser.add_argument
@@ -146,7 +146,7 @@ def size(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)i?B?", text.strip(), re.IGNORECASE)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a size: expected a number, with K, M or G if you like"
+            f"{text!r} is not a size: expected a number, optionally with K, M or G"
         )
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
 

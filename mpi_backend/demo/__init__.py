@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
         rank_command.check_backend(parser, options.backend or "mpi-gdr")
         return run_rank(options)
     if options.backend:
-        parser.error("--backend is for ranks of a launcher: without one the demo compares mpi-gdr with Gloo")
+        parser.error("--backend needs a launcher: without one the demo compares mpi-gdr with Gloo")
     return run_jobs(options.ranks or 2, options.steps)
 
 
@@ -49,7 +49,7 @@ def parser_of_command() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("-n", "--ranks", type=positive, metavar="N", help="(default: 2)")
     add("--steps", type=positive, default=300, metavar="K", help="(default: 300)")
-    add("--backend", help="under a launcher: what the ranks train over (default: mpi-gdr)")
+    add("--backend", help="under a launcher: backend of the ranks (default: mpi-gdr)")
     add("--json", action="store_true", help=argparse.SUPPRESS)  # a job of run_jobs()
     return parser
 

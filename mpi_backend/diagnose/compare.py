@@ -111,7 +111,7 @@ def call_text(entry: Entry) -> str:
 
 def _phase(entry: Entry) -> str:
     if entry["state"] == "scheduled":
-        return "had not started: earlier operations of the group were in its way"
+        return "had not started: earlier operations of the group were pending"
     text = "was waiting"
     if pending := entry.get("pending_ranks"):
         text += " for " + ("any rank" if pending == [-1] else ranks_text(pending))
@@ -163,8 +163,8 @@ def _collectives(job: Job, group: Group) -> Finding | None:
         text = "; ".join(f"{ranks_text(ranks)} {phase}" for phase, ranks in phases.items())
         done = [rank for rank, entry in callers.items() if entry["state"] == "completed"]
         if done:
-            text += f"; it was done on {ranks_text(done)}"
-        return Finding(time, stuck, where + f"all ranks called {call}, and it did not end: {text}")
+            text += f"; it completed on {ranks_text(done)}"
+        return Finding(time, stuck, where + f"all ranks called {call}, and it did not complete: {text}")
     return None
 
 
@@ -213,14 +213,14 @@ def _messages(job: Job) -> list[Finding]:
         if peer >= 0 and peer not in job.dumps:
             text += f"; rank {peer} wrote no log"
         elif sends and counterpart is None and _receives_from_any(table, uid, destination, tag):
-            text += f"; rank {peer} receives from any rank, so it is not known which message it took"
+            text += f"; rank {peer} receives from any rank; which message it received is unknown"
         elif peer >= 0 and counterpart is None:
             text += f", which it never {other}"
         elif counterpart is not None and counterpart["bytes"] != entry["bytes"]:
             text += f", which {other} {counterpart['bytes']} bytes"
             culprits = sorted([rank, peer])
         elif counterpart is not None:
-            text += f", and the two did not meet: it is {counterpart['state']} on rank {peer}"
+            text += f"; the two did not match: it is {counterpart['state']} on rank {peer}"
             culprits = sorted([rank, peer])
         found.append(Finding(entry["time_created_ns"], culprits, text))
     return found

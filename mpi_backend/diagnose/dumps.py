@@ -73,15 +73,15 @@ def read_dump(path: Path) -> Dump:
         # Non-blocking: the name may be a pipe without a writer.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise BadDump(f"{path} is no file")
+                raise BadDump(f"{path} is not a regular file")
             dump = _PlainUnpickler(file).load()
     except BadDump:
         raise
     # A damaged pickle may raise almost anything.
     except Exception as error:
-        raise BadDump(f"{path} is no flight log: {error}") from error
+        raise BadDump(f"{path} is not a flight log: {error}") from error
     if not isinstance(dump, dict) or not isinstance(dump.get("entries"), list):
-        raise BadDump(f"{path} is no flight log: it has no list of entries")
+        raise BadDump(f"{path} is not a flight log: it has no list of entries")
     if dump.get("backend") != "mpi-gdr":
         raise BadDump(f"{path} is not of backend mpi-gdr: use torchfrtrace")
     return cast(Dump, dump)
@@ -93,7 +93,7 @@ def strangers(directory: str) -> list[str]:
     doubts = []
     status = folder.stat()
     if status.st_uid != user:
-        doubts.append(f"{folder} belongs to the user with number {status.st_uid}")
+        doubts.append(f"{folder} belongs to uid {status.st_uid}")
     elif status.st_mode & stat.S_IWOTH:
         doubts.append(f"other users can write to {folder}")
     others = sorted(

@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument(
-        "-n", type=int, metavar="N", help="ranks on this host, where no launcher says it (default: the cores)"
+        "-n", type=int, metavar="N", help="ranks on this host, without a launcher (default: the cores)"
     )
     options = parser.parse_args(argv)
     if options.n is not None and options.n < 1:
@@ -116,7 +116,7 @@ def as_text(site: Site, found: Found) -> str:
     for topic, finding in found:
         lines += lines_of(topic, finding)
     counts = {level: sum(f.level == level for _, f in found) for level in ("bad", "remark", "not known")}
-    verdict = "something will not work" if counts["bad"] else "nothing here speaks against a job"
+    verdict = "problems found" if counts["bad"] else "no problem found"
     others = [f"{counts['remark']} remark{'s' * (counts['remark'] != 1)}"] if counts["remark"] else []
     others += [f"{counts['not known']} not known"] if counts["not known"] else []
     head = [f"{counts['bad']} bad"] if counts["bad"] else []

@@ -40,15 +40,15 @@ def check_network(site: Site) -> Iterator[Finding]:
     elif site.network is None:
         yield Finding(
             "not known",
-            f"this MPI does not say which network module it has; {here}",
-            advice="`mpi-gdr bench latency` between two nodes shows what it gives",
+            f"this MPI does not report its network module; {here}",
+            advice="measure it with `mpi-gdr bench latency` between two nodes",
             page=BENCH,
         )
     elif takes_sockets(site, fast):
         yield Finding(
             "remark",
-            f"{site.network}: libfabric takes its slowest provider, sockets; {here}",
-            cost="messages between nodes are slow, and move while the receiver is inside MPI only",
+            f"{site.network}: libfabric uses its slowest provider, sockets; {here}",
+            cost="messages between nodes are slow, and progress only while the receiver is inside MPI",
             advice="FI_PROVIDER=" + ("verbs or what your site names" if fast else "tcp"),
             page="docs/mvapich.md#the-network",
         )
@@ -56,7 +56,7 @@ def check_network(site: Site) -> Iterator[Finding]:
         yield Finding(
             "not known",
             f"{site.network}: libfabric chooses its provider when MPI starts; {here}",
-            advice="FI_PROVIDER=; `mpi-gdr bench latency` between two nodes shows what it gives",
+            advice="set FI_PROVIDER; measure with `mpi-gdr bench latency` between two nodes",
             page=BENCH,
         )
     else:
@@ -64,7 +64,7 @@ def check_network(site: Site) -> Iterator[Finding]:
     if several(site):
         yield Finding(
             "not known",
-            "whether the nodes reach each other: one process cannot see that",
+            "whether the nodes reach each other: one process cannot check it",
             advice="`mpi-gdr selftest` under the launcher, with a rank on each node",
             page="docs/selftest.md",
         )
@@ -157,7 +157,7 @@ def check_own_name(site: Site) -> Iterator[Finding]:
     if several(site) and not outward:
         yield Finding(
             "bad",
-            f"{site.host}, this host's name, {what}, and no interface leads outside",
+            f"{site.host}, this host's name, {what}, and no interface leads to another host",
             advice="DNS or /etc/hosts of the nodes; containers with the host's network",
             page=MASTER,
         )

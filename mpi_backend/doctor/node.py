@@ -23,8 +23,8 @@ def check_processors(site: Site) -> Iterator[Finding]:
         yield Finding(
             "remark",
             f"{ranks} ranks here share {min(cores, total)} cores",
-            cost="a rank that waits gives its core away, and each small operation takes longer",
-            advice="at most a rank for each core",
+            cost="waiting ranks yield their core, and each small operation takes longer",
+            advice="at most one rank per core",
             page="docs/launch.md#mpi-gdr-run",
         )
     quota = cores_of_quota(site)
@@ -33,7 +33,7 @@ def check_processors(site: Site) -> Iterator[Finding]:
             "remark",
             f"the container's processor quota is {quota:g} cores, for {ranks} {plural(ranks)}",
             cost="the kernel stops all ranks for part of every 0.1 s",
-            advice="a quota of a core for each rank (docker --cpus)",
+            advice="a quota of one core per rank (docker --cpus)",
             page="docs/launch.md#mpi-gdr-run",
         )
     elif not crowded:
@@ -92,7 +92,7 @@ def check_shared_memory(site: Site) -> Iterator[Finding]:
     """Room in /dev/shm for MPI's file, by the rules of init_process_group."""
     ranks = site.job.ranks_here
     if site.extension is None or site.shared_memory is None:
-        yield Finding("not known", "how much /dev/shm holds, or what this MPI needs of it", page=SHARED)
+        yield Finding("not known", "the size of /dev/shm, or how much of it this MPI needs", page=SHARED)
         return
     objection, warning, _ = site.extension.node_problems(ranks)
     if objection:
@@ -237,7 +237,7 @@ def check_namespaces(site: Site) -> Iterator[Finding]:
     yield Finding(
         "not known",
         what,
-        cost="apart, they copy and share no memory; without a common /dev/shm MPI does not start",
+        cost="in separate containers they share no memory; without a common /dev/shm MPI does not start",
         advice="docker --pid=host --ipc=host, apptainer without --contain",
         page="docs/bootstrap.md#failures",
     )

@@ -67,7 +67,7 @@ def check_mpi(site: Site) -> Iterator[Finding]:
     if binds and site.env.get(affinity) != "0":
         yield Finding(
             "bad",
-            f"{name} binds ranks to cores, and then grants no MPI_THREAD_MULTIPLE, which mpi-gdr needs",
+            f"{name} binds ranks to cores and then grants no MPI_THREAD_MULTIPLE, which mpi-gdr needs",
             advice=f"{affinity}=0",
             page="docs/mvapich.md#variables",
         )
@@ -90,7 +90,7 @@ def check_launcher(site: Site) -> Iterator[Finding]:
         if open_mpi and site.job.size > 1:
             yield Finding(
                 "bad",
-                f"{who}: Open MPI starts under a launcher of its own only",
+                f"{who}: Open MPI starts only under its own launcher",
                 advice=f"start with `mpi-gdr run -n {site.job.size} train.py`",
                 page=WHICH_WAY,
             )
@@ -166,19 +166,21 @@ def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
     if found is None:
         yield Finding(
             "remark",
-            "there is no mpiexec beside this MPI or on PATH: `mpi-gdr run` has nothing to start ranks with",
+            "there is no mpiexec beside this MPI or on PATH: `mpi-gdr run` cannot start ranks",
             advice="`mpi-gdr run --mpiexec PATH`, or another launcher",
             page="docs/launch.md#mpi-gdr-run",
         )
     elif found[1] is None:
         yield Finding(
-            "not known", f"{found[0]} does not say in time whose it is", page="docs/launch.md#mpi-gdr-run"
+            "not known",
+            f"{found[0]} did not report its MPI within the time limit",
+            page="docs/launch.md#mpi-gdr-run",
         )
     elif found[1] != open_mpi:
         mpi = "Open MPI" if open_mpi else "an MPI of the MPICH ABI"
         yield Finding(
             "bad" if open_mpi or several(site) else "remark",
-            f"`mpi-gdr run` takes {found[0]}, of another MPI than the loaded one, {mpi}",
+            f"`mpi-gdr run` uses {found[0]}, which belongs to another MPI than the loaded one, {mpi}",
             cost="" if open_mpi else "MPI starts over torch's store, on one host only",
             advice="`mpi-gdr run --mpiexec PATH` with the launcher of the loaded MPI",
             page="docs/install.md#which-mpi-at-run-time",
@@ -191,7 +193,7 @@ def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
     fitting = ["pmix"] if open_mpi else ["pmi2", "cray_shasta", *(["pmix"] if site.speaks_pmix() else [])]
     fits = [name for name in fitting if any(plugin.startswith(name) for plugin in plugins)]
     if not plugins:
-        yield Finding("not known", "`srun --mpi=list` gives no answer", page="docs/slurm.md#slurm")
+        yield Finding("not known", "`srun --mpi=list` did not answer", page="docs/slurm.md#slurm")
     elif fits:
         yield Finding("good", f"`srun --mpi={fits[0]} mpi-gdr doctor` checks a rank's place in the job")
     else:
@@ -221,12 +223,12 @@ def check_meeting(site: Site) -> Iterator[Finding]:
                 "remark",
                 "MASTER_ADDR and MASTER_PORT exist only after init_process_group",
                 cost="a script that reads them earlier fails",
-                advice="set both for all ranks: rank 0's host, and a port that is free there",
+                advice="set both for all ranks: rank 0's host, and a free port there",
                 page="docs/launch.md#which-variables-exist-when",
                 of_job=True,
             )
         elif job.launcher is not None or several(site):
-            yield Finding("good", "init_process_group settles MASTER_ADDR and MASTER_PORT")
+            yield Finding("good", "init_process_group sets MASTER_ADDR and MASTER_PORT")
     else:
         yield from check_address(site, meeting.address)
         yield from check_port(site)
@@ -234,7 +236,7 @@ def check_meeting(site: Site) -> Iterator[Finding]:
         yield Finding(
             "remark",
             "MPI_GDR_SECRET is not set",
-            cost="until MPI runs, ranks believe what other users write to the store",
+            cost="until MPI runs, ranks accept data that other users write to the store",
             advice="the same 64 hexadecimal digits for all ranks (`mpi-gdr run` sets it)",
             page="SECURITY.md#the-secret-of-a-launch",
             of_job=True,
@@ -291,12 +293,12 @@ def check_port(site: Site) -> Iterator[Finding]:
     port = site.meeting.port
     if not port.isdecimal() or not 0 < int(port) < 65536:
         yield Finding(
-            "bad", f"MASTER_PORT={port} is no port", advice="a number from 1 to 65535", page=WHEN_NOT
+            "bad", f"MASTER_PORT={port} is not a port", advice="a number from 1 to 65535", page=WHEN_NOT
         )
     elif reason := site.why_no_listener(int(port)):
         yield Finding(
             "bad" if needs_store(site) else "remark",
-            f"no process of yours can listen on port {port} (MASTER_PORT) of this host: {reason}",
+            f"your processes cannot listen on port {port} (MASTER_PORT) of this host: {reason}",
             cost="" if needs_store(site) else "init_process_group takes another one, on all ranks",
             advice="MASTER_ADDR and MASTER_PORT for all ranks, with a port that is free",
             page=WHEN_NOT,

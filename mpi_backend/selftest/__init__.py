@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
             return run_all_algorithms(n, rank_command.without_ranks(argv), options.json)
         return run_job(n, rank_command.without_ranks(argv))
     if options.algorithms:
-        parser.error("--algorithms starts jobs of its own: use it with -n, not under a launcher")
+        parser.error("--algorithms starts its own jobs: use it with -n, not under a launcher")
     return run_rank(options)
 
 
@@ -65,7 +65,7 @@ def parser_of_command() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--device", default="cpu", help="device type of the tensors (default: cpu)")
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
-    parser.add_argument("--algorithms", action="store_true", help="then once more with every other algorithm")
+    parser.add_argument("--algorithms", action="store_true", help="repeat with every other algorithm")
     parser.add_argument("--progress", action="store_true", help=argparse.SUPPRESS)  # set by run_job()
     parser.add_argument(
         "--timeout",

@@ -56,7 +56,7 @@ def describe_failure(row: Result) -> str:
         parts.append(f"{row['wrong']} wrong")
     if row.get("differ"):
         parts.append(f"{row['differ']} differ between ranks")
-    return "FAILED: " + (", ".join(parts) or "a rank was silent")
+    return "FAILED: " + (", ".join(parts) or "a rank sent no report")
 
 
 def failure_line(failure: Failure) -> str:

@@ -42,10 +42,10 @@ def main(argv: list[str]) -> int:
         parser.error(f"-f {options.stepfactor} is less than 2")
     if rank_command.is_rank(os.environ):
         if options.ranks is not None:
-            parser.error("-n: leave it out under a launcher, whose ranks are what is measured")
+            parser.error("-n: leave it out under a launcher; its ranks are measured")
         return run_rank(options, argv)
     if options.ranks is None:
-        parser.error("no launcher started this process: say `mpi-gdr tune -n RANKS`")
+        parser.error("no launcher started this process: use `mpi-gdr tune -n RANKS`")
     return run_jobs(options, argv)
 
 
@@ -102,12 +102,12 @@ def parser_of_command() -> argparse.ArgumentParser:
         "--library-order",
         dest="native_order",
         action="store_true",
-        help="let the MPI library reduce floats where it is faster, in an order that is its own affair",
+        help="let the MPI library reduce floats where it is faster, in an order that may vary",
     )
     add(
         "--extend",
         action="store_true",
-        help="rows of a group size hold up to the next one measured, those of the largest for all above",
+        help="rows of a group size apply up to the next measured size, rows of the largest to all above",
     )
     add("--json", metavar="FILE", help="also write all medians as JSON; -: to standard output")
     add("--result", help=argparse.SUPPRESS)  # file for the medians of a job that this command started
@@ -151,7 +151,7 @@ def run_jobs(options: argparse.Namespace, argv: list[str]) -> int:
     """Runs a job per number of ranks and writes the table; returns the exit status."""
     if is_loaded(options):
         print(
-            f"mpi-gdr tune: the load average is {options.load:.2g}: beside other programs medians are chance",
+            f"mpi-gdr tune: the load average is {options.load:.2g}: other programs distort medians",
             file=sys.stderr,
         )
     environment = {name: value for name, value in os.environ.items() if not UNWANTED.match(name)}
@@ -202,7 +202,7 @@ def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
 
     chosen = [name for name in os.environ if UNWANTED.match(name)]
     if chosen:
-        print(f"mpi-gdr tune: {', '.join(chosen)}: expected not to be set while measuring", file=sys.stderr)
+        print(f"mpi-gdr tune: {', '.join(chosen)}: unset these while measuring", file=sys.stderr)
         return 2
     dist.init_process_group("mpi-gdr")
     result = measure_job(options)

@@ -118,7 +118,7 @@ def test_table_of_the_comparison():
     [
         (["-n", "3", "bw"], "-n 3: expected 2 ranks"),
         (["-n", "1", "multi_bw"], "-n 1: expected at least 2 ranks"),
-        (["latency"], "say how many ranks"),
+        (["latency"], "the number of ranks is missing"),
         (["latency", "-W", "4"], "unknown option -W"),
         (["bw", "-W", "0"], "'0' is not a number from 1 to 1000000000"),
         (["bw", "--timeout", "1000000001"], "'1000000001' is not a number from 1 to 1000000000"),
@@ -128,7 +128,7 @@ def test_table_of_the_comparison():
         (["bw", "-f", "1"], "-f 1"),
         (["bw", "--device", "cuda", "--backend", "mpi"], "--device cuda: bare MPI"),
         (["bw", "--compare", "nccl"], "'nccl': expected one of gloo, mpi, fake"),
-        (["bw", "--compare", "mpi"], "how many ranks"),
+        (["bw", "--compare", "mpi"], "the number of ranks is missing"),
         (["-n", "2", "bw", "--compare", "mpi", "--backend", "gloo"], "--backend gloo: --compare starts"),
     ],
 )

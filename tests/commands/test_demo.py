@@ -86,7 +86,7 @@ def test_a_job_that_fails_behind_its_report_is_a_failure(monkeypatch, capsys):
 def test_a_backend_without_a_launcher_is_refused(capsys):
     with pytest.raises(SystemExit) as status:
         demo.main(["--backend", "gloo"])
-    assert status.value.code == 2 and "--backend is for ranks of a launcher" in capsys.readouterr().err
+    assert status.value.code == 2 and "--backend needs a launcher" in capsys.readouterr().err
 
 
 def test_a_slower_step_is_called_slower():

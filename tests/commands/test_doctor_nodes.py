@@ -28,7 +28,7 @@ from mpi_backend.doctor.findings import GpuFacts
     [
         (ETHERNET, {}, "good", "ucx; here: eth0"),
         (INFINIBAND, {}, "good", "here: mlx5_0, eth0"),
-        (ETHERNET, {"network": None}, "not known", "does not say"),
+        (ETHERNET, {"network": None}, "not known", "does not report"),
         (ETHERNET, {"network": "ofi"}, "remark", "sockets"),
         (ETHERNET, {"network": "ofi", "env": {"FI_PROVIDER": "sockets"}}, "remark", "sockets"),
         (ETHERNET, {"network": "ofi", "env": {"FI_PROVIDER": "tcp"}}, "good", "ofi"),

@@ -145,7 +145,7 @@ def test_another_than_the_loaded_one_is_refused():
 
 @pytest.mark.parametrize(
     ("asked", "told"),
-    [("/nowhere/libmpi.so.12", "cannot open shared object file"), ("libm.so.6", "is no MPI library")],
+    [("/nowhere/libmpi.so.12", "cannot open shared object file"), ("libm.so.6", "is not an MPI library")],
 )
 def test_what_is_no_mpi_is_refused(asked, told):
     text = load(MPI_GDR_MPI_LIBRARY=asked)

@@ -87,7 +87,7 @@ def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, shell, tmp_path, 
     arguments += ["--nproc-per-node", "3", "--mpiexec", launcher("HYDRA"), "/bin/true"]
     result = mpi_gdr("run", *arguments, env={**shell, **allocation})
     if ranks is None:
-        assert result.returncode == 2 and "-n is missing, and nothing tells how many nodes" in result.stderr
+        assert result.returncode == 2 and "-n is missing, and the number of nodes" in result.stderr
     else:
         assert result.stdout.split()[:2] == ["-n", ranks]
 
@@ -96,8 +96,8 @@ def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, shell, tmp_path, 
     ("argv", "message"),
     [
         (["x.py"], "-n is missing"),
-        (["-n", "2"], "a program is missing"),
-        (["-n", "2", "-m"], "a program is missing"),
+        (["-n", "2"], "PROGRAM is missing"),
+        (["-n", "2", "-m"], "PROGRAM is missing"),
         (["-n", "0", "x.py"], "'0' is not a number from 1 to 1000000000"),
         (["-n", "two", "x.py"], "'two' is not a number"),
         (["-n", "2", "-genv", "A", "1", "x.py"], "-genv is none of its options"),

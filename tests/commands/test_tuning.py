@@ -282,7 +282,7 @@ def test_numbers_of_ranks(text, counts):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say `mpi-gdr tune -n RANKS`"),
+        ([], "use `mpi-gdr tune -n RANKS`"),
         (
             ["-n", "2", "--collectives", "all_reduce,bcast"],
             "'bcast': did you mean broadcast? expected one of all_reduce",
@@ -354,4 +354,4 @@ def test_a_loaded_machine_is_not_told_to_use_the_table(load, tmp_path, monkeypat
     assert tune.main(["-n", "2", "--out", str(tmp_path / "table")]) == 0
     printed = capsys.readouterr()
     assert ("use it with MPI_GDR_TUNING=" in printed.out) == (load == 0.0)
-    assert ("medians are chance" in printed.err) == ("do not use it" in printed.out) == (load == 3.0)
+    assert ("distort medians" in printed.err) == ("do not use it" in printed.out) == (load == 3.0)

@@ -107,7 +107,7 @@ TEST(an_old_driver_is_told_of) {
     ::setenv("FAKECUDA_DRIVER", "11080", 1);
     std::string why;
     CHECK(load_library().device_count(why) == 0 && why.find("driver version is insufficient") != why.npos);
-    CHECK_THROWS(load_device(0), Error, "there is none");
+    CHECK_THROWS(load_device(0), Error, "no device is available");
   });
   run([] {
     CHECK_THROWS(load_device(1), Error, "device=1 is not in 0..0");
@@ -173,7 +173,7 @@ TEST(memory_that_cannot_be_mapped_is_refused) {
   expect("FAKECUDA_FAILS", "cudaIpcOpenMemHandle", "rank 0: cudaIpcOpenMemHandle on device 1: unknown error");
   expect("FAKECUDA_FAILS", "cudaHostRegister", "rank 0: cudaHostRegister");
   expect("FAKECUDA_ELSEWHERE", "1", "device 1 does not see host memory where the host does");
-  expect("FAKECUDA_OTHER_BYTES", "1", "rank 0: what this device writes into that one's memory");
+  expect("FAKECUDA_OTHER_BYTES", "1", "rank 0: this device cannot write and read that rank's memory");
   expect("FAKECUDA_PEERS", "0", "peer access is not supported");
 }
 

@@ -76,7 +76,7 @@ class Seen:
                 found.append(f"rank {rank.rank} was lost: status {rank.status}")
             if rank.times("wrong"):
                 found.append(f"rank {rank.rank}: a wrong result")
-        silent = [line for line in self.said if "has not been heard of" in line or "no answer for" in line]
+        silent = [line for line in self.said if "has been silent" in line or "no answer for" in line]
         if self.cell.seconds < REPORT and silent:
             found.append(f"reported before {REPORT} s")
         stopped = self.cell.interruption.stopped

@@ -33,7 +33,7 @@ class Loss:
 
 
 ENDED = rf"rank {VICTIM} \(host \S+, pid \d+\) is gone: its process has ended"
-GAVE_UP = rf"rank {VICTIM} \(host \S+, pid \d+\) takes no part in group \S+ any more: "
+GAVE_UP = rf"rank {VICTIM} \(host \S+, pid \d+\) has left group \S+: "
 LOSSES = (
     Loss("a process is killed", "000", "killed", ENDED),
     Loss("a process is killed", "0101", "killed", ENDED),

@@ -24,12 +24,12 @@ OPERATIONS = (*COLLECTIVES, "barrier", "send_recv", "new_group")
 WHO = r"rank {} \(host \S+, pid \d+\) "
 GONE = WHO + r"is gone: its process has ended"
 IS_STOPPED = WHO + r"is stopped \(by SIGSTOP or job control\)"
-STOPPED = WHO + r"has not been heard of for \d+\.\d s: its process is stopped"
+STOPPED = WHO + r"has been silent for \d+\.\d s: its process is stopped"
 LEFT = WHO + r"has left the job: "
 OPEN = LEFT + r"its program ended with open process groups"
 RAISED = LEFT + r"its program ended with an uncaught exception, "
 # The group fails on the victim before its program ends, which may be reported first.
-FAILED = WHO + r"(takes no part in group \S+ any more: |has left the job: .* DistBackendError: )"
+FAILED = WHO + r"(has left group \S+: |has left the job: .* DistBackendError: )"
 TOLD = {
     "sigkill": GONE,
     "os-exit": GONE,
@@ -38,7 +38,7 @@ TOLD = {
     "raise": RAISED + r"ArithmeticError: loss is not finite",
     "memory": RAISED + r"RuntimeError: .*can't allocate memory",
     # A rank that meets an operation of it later may see the program's end first.
-    "abort": WHO + r"(takes no part in group \S+ any more: the group was aborted|has left the job: )",
+    "abort": WHO + r"(has left group \S+: the group was aborted|has left the job: )",
     "return": OPEN,
     "exit3": OPEN,
     "no-scratch": FAILED + r".*bytes of scratch",
@@ -48,7 +48,7 @@ TOLD = {
 PRODUCT = ("sigkill", "os-exit", "abort-mpi", "sigstop", "raise", "memory", "abort", "return", "exit3")
 # A rank that waits for a third one may see the process's end before an operation that the victim missed.
 EITHER = r"(has left the job: |is gone: its process has ended)"
-FAILED_OR_EITHER = EITHER.replace("(", r"(takes no part in group \S+ any more: |", 1)
+FAILED_OR_EITHER = EITHER.replace("(", r"(has left group \S+: |", 1)
 
 
 def case(fault: str, phase: str = "mid", operation: str = "all_reduce", size: str = "small", **more) -> Case:

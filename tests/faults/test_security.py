@@ -79,7 +79,7 @@ def test_an_outsider_of_the_store_neither_ends_nor_steers_a_job(secret):
     output = "\n".join(result.expect(0) for result in results)
     for rank in range(3):
         assert f"rank {rank} is well" in output, output
-    told = re.findall("WARN ALIVE news that no rank has written is ignored", output)
+    told = re.findall("WARN ALIVE ignored a notice in the store that no rank has signed", output)
     assert 1 <= len(told) <= 2, output  # by one rank of each host
     assert secret == "" or secret not in output
 

@@ -95,7 +95,7 @@ WAYS = {
             "MPI_GDR_GPU_AWARE": "on",
             "MPI_GDR_DEBUG": "INFO",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
-            "SPMD_LOGGED": "are given to MPI where they are",
+            "SPMD_LOGGED": "are passed to MPI by address",
         },
     ),
     # It announces by MVP_USE_CUDA that it takes device pointers.
@@ -111,7 +111,7 @@ WAYS = {
             "FAKECUDA_WAITS": "1",
             "MPI_GDR_DEBUG": "INFO",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
-            "SPMD_LOGGED": "its messages did not move while a stream waited",
+            "SPMD_LOGGED": "its messages did not progress while a stream waited",
             "LD_PRELOAD": str(simgpu_build.FOLDER / "libcuda_in_mpi.so"),
         },
     ),

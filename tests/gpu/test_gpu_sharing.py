@@ -149,7 +149,7 @@ def test_who_is_left_alone(env):
         ),
         ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "6"}, "6 ranks on a node .*: at most 4"),
         ({"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": ""}, "do not fit on 0 visible GPUs with"),
-        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, "does not tell the rank on the node"),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, "does not set the rank on the node"),
     ],
 )
 def test_what_cannot_be_shared(env, message):

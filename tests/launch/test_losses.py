@@ -22,7 +22,7 @@ TOLD = {
     "exit": (2, "has left the job: its program ended with open process groups"),
     "raise": (3, "has left the job: .* an uncaught exception, ArithmeticError: this rank fails"),
     "kill": (4, r"is gone: its process has ended"),
-    "stop": (5, r"has not been heard of for \d\.\d s: its process is stopped"),
+    "stop": (5, r"has been silent for \d\.\d s: its process is stopped"),
 }
 
 
@@ -41,9 +41,9 @@ def test_ranks_that_leave_are_named_and_the_others_go_on():
             again = rf"^{way}, again: after \S+ s: mpi-gdr: all_reduce: .*rank {leaver} "
             assert re.search(again, output, re.MULTILINE), output
             assert f"{way}, rest: no error" in output
-        refused = r"new group: after \S+ s: .* cannot be made: rank \d .*(is gone|has ended|has not)"
+        refused = r"new group: after \S+ s: .* cannot be made: rank \d .*(is gone|has ended|has been silent)"
         assert re.search(refused, output), output
-    assert "the other ranks go on without this one: rank 5" in results[5].output
+    assert "the other ranks continue without this one: rank 5" in results[5].output
 
 
 def test_a_rank_that_is_killed_between_two_groups_is_named(tmp_path):

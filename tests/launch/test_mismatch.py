@@ -71,7 +71,7 @@ def test_different_calls_without_debugging(tmp_path, size, variables):
 def test_a_difference_in_the_last_call_fails_the_job():
     results = processes.run_apart(2, PROGRAMS / "differing.py", "last", timeout=50)
     for result in results:
-        assert "the ranks of a group have called different collectives" in result.expect(121)
+        assert "the ranks of a group called different collectives" in result.expect(121)
         assert "Traceback" not in result.output
 
 

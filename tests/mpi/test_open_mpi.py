@@ -27,7 +27,9 @@ def test_error_names_the_command(tmp_path, launcher):
     else:
         command = [processes.sys.executable, PROGRAMS / "spawned.py", "2", f"file://{tmp_path}/meeting", "-1"]
         results = [processes.run(command, **ENVIRONMENT)]
-    cause = "started by torchrun" if launcher == "torchrun" else "not (rank 0 finds: none)"
+    cause = (
+        "started by torchrun" if launcher == "torchrun" else "started without it (launcher on rank 0: none)"
+    )
     for result in results:
         assert result.status == 1, result.tail()
         assert ERROR.format(cause) in result.output and COMMAND in result.output, result.tail()

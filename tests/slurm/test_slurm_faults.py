@@ -65,7 +65,7 @@ def test_a_dead_node(user: User):
         user.cluster.kill_node(DOOMED)
         assert job.finish(60).status != 0
     user.wait_for_job("job", "NODE_FAIL")
-    told = rf"\[0/2\] mpi-gdr WARN ALIVE rank 1 \(host {DOOMED}, pid \d+\) has not been heard of"
+    told = rf"\[0/2\] mpi-gdr WARN ALIVE rank 1 \(host {DOOMED}, pid \d+\) has been silent"
     assert re.search(told, user.output()), user.output()  # Slurm does not wait for MPI_GDR_HEARTBEAT
 
 

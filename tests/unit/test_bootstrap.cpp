@@ -91,8 +91,10 @@ TEST(rendezvous_names_the_missing_and_the_broken_store) {
 TEST(rendezvous_fails_on_all_ranks_or_none) {
   MemoryStore store;
   CHECK_THROWS(rendezvous(store, "early", 0, 3, "", in(20ms)), Error, "rank(s) 1, 2 of 3 did not arrive");
-  CHECK_THROWS(rendezvous(store, "early", 1, 3, "", in(30s)), Error, "passed before rank 1 of 3 arrived");
-  CHECK_THROWS(rendezvous(store, "early", 2, 3, "", in(30s)), Error, "passed before rank 2 of 3 arrived");
+  CHECK_THROWS(rendezvous(store, "early", 1, 3, "", in(30s)), Error,
+               "another rank timed out before rank 1 of 3 arrived");
+  CHECK_THROWS(rendezvous(store, "early", 2, 3, "", in(30s)), Error,
+               "another rank timed out before rank 2 of 3 arrived");
   // Rank 1 has arrived when rank 0's time is over, and publishes only later.
   std::int64_t arrivals = 0;
   const auto last = [&] {
@@ -288,7 +290,7 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   setenv("PMI_FD", "987", 1);  // not inherited
   CHECK(!find_launcher(MpiFamily::Mpich));
   CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4)
-            .starts_with("the launcher's connection (PMI_FD) is closed here"));
+            .starts_with("the launcher's connection (PMI_FD) is closed"));
   setenv("PMIX_NAMESPACE", "n", 1);
   setenv("PMIX_RANK", "3", 1);
   CHECK(find_launcher(MpiFamily::OpenMpi)->rank == 3);

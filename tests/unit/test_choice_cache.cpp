@@ -113,7 +113,7 @@ TEST(a_damaged_file_is_ignored_and_replaced) {
   }
   for (const char* bytes : {"\xff", "\x1b[2J", "\r"}) {
     write(path, good.substr(0, 20) + bytes + good.substr(20));
-    CHECK(has(problem(cache), "bytes that are no text"));
+    CHECK(has(problem(cache), "not a text file"));
   }
   write(path, std::string(std::size_t{100} << 10, 'x'));
   CHECK(has(problem(cache), "more than 65536 bytes"));
@@ -151,15 +151,15 @@ TEST(a_file_that_others_may_have_written_is_ignored) {
   CHECK(has(problem(cache), "symbolic link"));
   fs::remove(path);
   CHECK(mkfifo(path.c_str(), 0600) == 0);
-  CHECK(has(problem(cache), "no regular file"));
+  CHECK(has(problem(cache), "not a regular file"));
   fs::remove(path);
   fs::create_directory(path);
-  CHECK(has(problem(cache), "no regular file"));
+  CHECK(has(problem(cache), "not a regular file"));
   fs::remove(path);
   if (geteuid() == 0) {  // only root can create another user's files
     write(path, good);
     CHECK(chown(path.c_str(), 65534, 65534) == 0);
-    CHECK(has(problem(cache), "belongs to the user with number 65534"));
+    CHECK(has(problem(cache), "belongs to uid 65534"));
     CHECK(cache.save(kKey, some()) == "" && problem(cache).empty());
   }
   CHECK(chmod(folder.path.c_str(), 0777) == 0);

@@ -54,7 +54,7 @@ TEST(a_goodbye_is_heard_before_the_end_of_the_process) {
 TEST(a_failed_group_is_told_and_its_rank_lives_on) {
   WatchedRanks job({0, 0, 1});
   job.seconds(2);
-  News news{Kind::Failed, {}, "rank 1 takes no part in group 0 any more"};
+  News news{Kind::Failed, {}, "rank 1 has left group 0"};
   news.details = "group 0";
   job.watches[1]->say(news);
   news.details = "group 1";

@@ -38,7 +38,7 @@ TEST(half_of_a_message_to_oneself_ends_at_the_deadline) {
     auto op = world.ranks[r].group->issue({MessageCall{send, large.data(), large.size(), r, 0}},
                                           named("message", foreground()));
     CHECK_THROWS(world.ranks[r].engine->wait(*op), Error,
-                 "still waiting for this rank itself, which has not called the isend or irecv that matches");
+                 "still waiting for this rank itself, which has not called the matching isend or irecv");
   }
 }
 

@@ -147,7 +147,7 @@ TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
       try {
         execution->advance();
       } catch (const Error& error) {
-        told = error.code() == ErrorCode::Remote && std::strstr(error.what(), "given up");
+        told = error.code() == ErrorCode::Remote && std::strstr(error.what(), "abandoned");
       }
       CHECK(told);
     }
@@ -168,7 +168,7 @@ TEST(calls_that_differ_are_told_apart) {
     try {
       while (!execution.advance()) std::this_thread::yield();
     } catch (const Error& error) {
-      told = error.code() == ErrorCode::Mismatch && std::strstr(error.what(), "another call");
+      told = error.code() == ErrorCode::Mismatch && std::strstr(error.what(), "another collective");
     }
     CHECK(told);
     for (DeviceQueue* queue : rank.queues) queue->synchronize();

@@ -60,7 +60,7 @@ TEST(a_silent_host_is_reported_once_and_given_up_later) {
   for (const int r : {0, 1, 5}) {
     CHECK(job.heard[r].size() == 1 && job.heard[r][0].kind == Kind::Quiet);
     CHECK(job.heard[r][0].ranks == (std::vector<int>{2, 3, 4}));
-    CHECK(job.heard[r][0].text.find("ranks 2, 3, 4 (host h1) have not been heard of for 1") == 0);
+    CHECK(job.heard[r][0].text.find("ranks 2, 3, 4 (host h1) have been silent for 1") == 0);
     CHECK(job.watches[r]->quiet_among({3}) == job.heard[r][0].text);
     CHECK(job.watches[r]->lost_among({3}).empty());
   }
@@ -90,7 +90,7 @@ TEST(a_host_that_was_cut_off_comes_back) {
     for (const int r : {0, 1}) {
       CHECK(job.heard[r].size() == static_cast<std::size_t>(2 * time));
       CHECK(job.heard[r].back().kind == Kind::Back);
-      CHECK(job.heard[r].back().text == "ranks 2, 3 (host h1) are heard of again");
+      CHECK(job.heard[r].back().text == "ranks 2, 3 (host h1) respond again");
       CHECK(job.watches[r]->quiet_among({2}).empty() && job.watches[r]->missing().empty());
     }
   }

@@ -74,7 +74,7 @@ TEST(nobody_waits_for_ever_for_a_rank_that_does_not_attach) {
   const std::vector<std::string> tickets = {own->ticket(), other.ticket()};
   CHECK_THROWS(
       shm::NodeMemory::create(std::move(own), 0, tickets, std::chrono::steady_clock::now() + 50ms, {}), Error,
-      "rank 1 of the group does not attach");
+      "rank 1 of the group did not attach");
 }
 
 TEST(every_algorithm_moves_the_right_bytes) {

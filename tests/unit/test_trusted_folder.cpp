@@ -108,7 +108,7 @@ TEST(what_another_user_has_planted_is_refused) {
            symlink(victim.c_str(), link.c_str()) == 0;
   }));
   for (const FolderUse use : {FolderUse::Job, FolderUse::Named})
-    CHECK(log_problem(job, use).find(job + " belongs to the user with number 65534") == 0);
+    CHECK(log_problem(job, use).find(job + " belongs to uid 65534") == 0);
   CHECK(fs::is_empty(job));
   CHECK(log_problem(link, FolderUse::Job).find("open " + link) == 0 && fs::is_empty(victim));
   const std::string named = shared.path + "/mpi_gdr_trace_rank_0";
@@ -123,8 +123,7 @@ TEST(a_user_takes_roots_folders_only_where_named) {
   const Shared shared;
   const std::string job = shared.path + "/job";
   CHECK(mkdir(job.c_str(), 0755) == 0);
-  CHECK(as_other(
-      [&] { return log_problem(job, FolderUse::Job).find("belongs to the user with number 0") > 0; }));
+  CHECK(as_other([&] { return log_problem(job, FolderUse::Job).find("belongs to uid 0") > 0; }));
   CHECK(as_other([&] {  // the folder is accepted, the system refuses the file
     return log_problem(job, FolderUse::Named).find("Permission denied") != std::string::npos;
   }));

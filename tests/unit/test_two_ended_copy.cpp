@@ -195,7 +195,7 @@ TEST(an_offer_with_the_id_of_another_is_refused) {
   for (const std::uint64_t id : {0u, 2u}) {  // the first id is 1
     reinterpret_cast<shm::Record*>(area.ring(ranks.nodes[0]->messages(0), 1))->header.id = id;
     Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
-    CHECK_THROWS(ranks[1].test(receive), Error, "is none: kind 2");
+    CHECK_THROWS(ranks[1].test(receive), Error, "is malformed: kind 2");
     CHECK(ranks[1].bytes_moved(receive) == 0);
     ranks[1].abandon(receive);
   }
@@ -211,7 +211,7 @@ TEST(a_copy_opened_in_a_cell_that_is_none_is_refused) {
     CHECK(!ranks[1].test(receive));
     const shm::MessageArea area(2);
     reinterpret_cast<shm::Record*>(area.ring(ranks.nodes[1]->messages(1), 0))->header.tag = cell;
-    CHECK_THROWS(ranks[0].test(send), Error, "is none: kind 5");
+    CHECK_THROWS(ranks[0].test(send), Error, "is malformed: kind 5");
     ranks[1].abandon(receive);
     ranks[0].abandon(send);
   }

@@ -61,7 +61,7 @@ class CudaLibrary : public DeviceLibrary {
     std::string why;
     const int count = device_count(why);
     if (index >= 0 && index < count) return;
-    if (count == 0) fail(ErrorCode::InvalidUsage, "device=", index, ": there is none: ", why);
+    if (count == 0) fail(ErrorCode::InvalidUsage, "device=", index, ": no device is available: ", why);
     fail(ErrorCode::InvalidUsage, "device=", index, " is not in 0..", count - 1);
   }
 

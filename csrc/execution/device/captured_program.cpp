@@ -8,9 +8,9 @@ namespace mpi_gdr {
 
 bool can_be_captured(const Schedule& schedule, std::string& why) {
   if (schedule.messages)
-    why = "it goes by messages, which the host carries";
+    why = "uses messages, which the host transfers";
   else if (schedule.scratch_count != 0 || schedule.bounce_count != 0)
-    why = "it needs memory besides that which the devices share";
+    why = "needs memory that the devices do not share";
   return why.empty();
 }
 

@@ -183,7 +183,7 @@ void PeerExecution::look_for_failures(bool ended) const {
     // device has ended, it may yet turn out whom that rank waited for.
     if (ended && node_->concerns(node_->failed(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),
-           " has given up this operation or an earlier one of the group");
+           " has abandoned this operation or an earlier one of the group");
   });
 }
 
@@ -201,7 +201,7 @@ void PeerExecution::compare_calls() {
     const std::uint64_t theirs = node_->called(node_->rank(), slot_, r).load(std::memory_order_acquire);
     if (theirs >> 32 < generation_) continue;
     if (theirs >> 32 == generation_ && theirs != called(r, binding_.recv_counts, binding_.send_counts))
-      fail(ErrorCode::Mismatch, "rank ", node_->member(r), " is in another call than this rank",
+      fail(ErrorCode::Mismatch, "rank ", node_->member(r), " called another collective than this rank",
            binding_.send_counts.empty() ? "" : ", or sends or expects another number of elements",
            ". Expected equal calls in the same order on all ranks of the group");
     compared_[static_cast<std::size_t>(r)] = true;

@@ -206,7 +206,7 @@ void DeviceArena::add_segment(std::size_t bytes) {
     segment.handle = device_.export_memory(memory);
   } catch (const Error& error) {  // it is memory like any other, then
     log(LogLevel::Warn, "INIT",
-        "group memory of a device cannot be shared, collectives on it take other ways: ", error.what());
+        "group memory of a device cannot be shared, collectives on it use staging memory: ", error.what());
   }
   segment.base = static_cast<std::byte*>(memory);
   segment.bytes = size;

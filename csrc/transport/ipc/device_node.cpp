@@ -102,8 +102,7 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
       device_.register_host(segments_[at], segment_bytes_);
       registered_[at] = true;
       if (r != rank_ && !arrives(r, theirs.nonce))
-        return refuse(
-            ": what this device writes into that one's memory, or reads there, is not what arrives");
+        return refuse(": this device cannot write and read that rank's memory correctly");
     } catch (const Error& e) {
       return refuse(std::string(": ") + e.what());
     }

@@ -82,7 +82,8 @@ void DeviceSegments::map(int r, std::uint64_t use) {
       if (!failed_before_)
         log(LogLevel::Warn, "INIT", "group memory of rank ",
             members_.empty() ? r : members_[static_cast<std::size_t>(r)],
-            " on its device cannot be mapped, collectives on tensors there take other ways: ", error.what());
+            " on its device cannot be mapped, collectives on tensors there use staging memory: ",
+            error.what());
       failed_before_ = true;
       continue;
     }

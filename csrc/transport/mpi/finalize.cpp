@@ -45,18 +45,18 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& su
   for (;;) {
     int done = 0;
     if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-      return without_end("MPI_Test of the last meeting failed");
+      return without_end("MPI_Test of the last MPI_Iallreduce failed");
     if (done) return true;
     const auto now = steady_clock::now();
     if (now > start + patience) {
-      report(s.rank, "not all ranks came to MPI_Finalize within " +
+      report(s.rank, "not all ranks reached MPI_Finalize within " +
                          std::to_string(std::chrono::duration<double>(patience).count()) +
                          " s; this rank ends without it");
       return false;
     }
     if (!noticed && now > notice) {
       noticed = true;
-      report(s.rank, "waits for the other ranks to finish before it ends MPI");
+      report(s.rank, "waits for the other ranks before MPI_Finalize");
     }
     if (now > next_look && missing) {
       next_look = now + std::chrono::milliseconds(100);
@@ -113,7 +113,8 @@ bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
         orderly ? s.finalize_timeout : std::min<std::chrono::milliseconds>(s.finalize_timeout, kDisorderly);
     {
       // Polling may hang inside MPI when a peer has vanished.
-      Watchdog guard("the last meeting before MPI_Finalize", steady_clock::now() + patience + kStuck, s.rank);
+      Watchdog guard("the wait for all ranks before MPI_Finalize", steady_clock::now() + patience + kStuck,
+                     s.rank);
       if (!all_ranks_come(s, patience, sums, missing)) return end_without();
       if (sums[1] == 0) sum = sums[0];
     }

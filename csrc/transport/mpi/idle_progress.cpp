@@ -91,7 +91,7 @@ void IdleProgress::start_thread() {
     thread_ = quiet_thread("mpigdr-idle", [this] { run(); });
   } catch (const std::system_error& e) {
     ended_ = true;
-    log(LogLevel::Warn, "INIT", "no thread to enter MPI while this process does not: ", e.what());
+    log(LogLevel::Warn, "INIT", "cannot start the thread that drives idle progress of MPI: ", e.what());
   }
 }
 

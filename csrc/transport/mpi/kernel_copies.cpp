@@ -57,7 +57,8 @@ void settle_kernel_copies(MPI_Comm node) {
   check(MPI_Allreduce(MPI_IN_PLACE, any, 2, MPI_INT, MPI_MAX, node), "MPI_Allreduce");
   const bool refused = any[0] != 0, chosen = any[1] != 0;  // by a rank; by a rank's user
   if (!refused || chosen || !set_control("MPIR_CVAR_CH4_CMA_ENABLE", 0)) return;
-  log(LogLevel::Info, "INIT", "the kernel refuses copies between ranks of this host: MPI does without");
+  log(LogLevel::Info, "INIT",
+      "the kernel refuses copies between ranks of this host: MPI copies through shared memory");
 }
 
 }  // namespace mpi_gdr::mpi

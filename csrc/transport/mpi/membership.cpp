@@ -38,7 +38,7 @@ void exchange_processes(Membership& members, std::shared_ptr<Board> board) {
     if (!board) board = std::make_shared<Board>();
     mine.board = board->ticket();
   } catch (const Error& error) {  // the others have to go on
-    report(s.rank, std::string("cannot tell the ranks of this host of failures: ") + error.what());
+    report(s.rank, std::string("cannot notify the ranks of this host of failures: ") + error.what());
   }
   members.boards = std::make_shared<Boards>();
   members.boards->own = std::move(board);
@@ -51,9 +51,9 @@ void exchange_processes(Membership& members, std::shared_ptr<Board> board) {
     const bool here = own.domain != 0 && r.domain == own.domain && r.pid != own.pid;
     members.boards->peers.push_back(here ? BoardReader::open(r.board) : nullptr);
     if (here && !members.boards->peers.back())
-      report(s.rank, "cannot read what " +
+      report(s.rank, "cannot read the board of " +
                          describe(static_cast<int>(members.processes.size()) - 1, members.processes.back()) +
-                         " has to say: its failures are noticed at deadlines only");
+                         ": failures that this rank reports are noticed only at deadlines");
   }
 }
 

@@ -148,7 +148,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
       text += "ranks that have not finished MPI_Init: " + rank_list(absent_ranks(*store, key, size)) +
               ". If one of them has ended, its own output says why";
     } catch (const std::exception& e) {
-      text += std::string("the store does not say which ranks have not finished MPI_Init: ") + e.what();
+      text += std::string("cannot read from the store which ranks have not finished MPI_Init: ") + e.what();
     }
     return text;
   };
@@ -200,7 +200,7 @@ std::vector<std::string> meet_after_init(const NetworkOptions& o, const std::str
                                          const std::vector<ProcessId>& processes, Deadline deadline) {
   const auto look = look_for_lost("after MPI_Init", o, processes, o.rank);
   // torch's store waits forever where the process that hosts it is stopped.
-  Watchdog guard("the meeting after MPI_Init", deadline + kGrace, o.rank, [processes, rank = o.rank] {
+  Watchdog guard("the rendezvous after MPI_Init", deadline + kGrace, o.rank, [processes, rank = o.rank] {
     if (state().started_by_us) unlink_mpich_shared_memory();
     return lost_or_none(processes, rank);
   });
@@ -232,7 +232,7 @@ void verify_world(const NetworkOptions& o, const std::vector<ProcessId>& process
       fail(ErrorCode::InvalidUsage, "MPI started with ", its_size, " rank(s) on rank ", r,
            ", but torch's world_size is ", o.size, " (bootstrap: ", state().bootstrap,
            ", library: ", library_version(),
-           "). This library does not start from the environment it was given: start with `mpirun -n ", o.size,
+           "). This library ignores the launch environment that it was given: start with `mpirun -n ", o.size,
            " python script.py` of the same MPI, or set MPI_GDR_BOOTSTRAP=",
            state().under_launcher ? "store" : "launcher");
     if (its_level < MPI_THREAD_MULTIPLE)

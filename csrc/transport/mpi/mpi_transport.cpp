@@ -176,7 +176,7 @@ class MpiTransport final : public Transport {
     MPI_Comm comm = channels_[static_cast<int>(channel)];
     if (comm == MPI_COMM_NULL)
       fail(ErrorCode::InvalidUsage, "channel '", name(channel), "' of this group ",
-           group_ == MPI_COMM_NULL ? "is closed" : "was not asked for when the group was made");
+           group_ == MPI_COMM_NULL ? "is closed" : "was not requested when the group was created");
     return comm;
   }
 

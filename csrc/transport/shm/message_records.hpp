@@ -41,7 +41,7 @@ inline bool publish_where(RingWriter& ring, const void* memory, RecordHeader hea
 // Checks what another process wrote.
 inline void expect(bool condition, const RecordHeader& header) {
   if (!condition)
-    fail(ErrorCode::Internal, "a message record in shared memory is none: kind ", header.kind, ", ",
+    fail(ErrorCode::Internal, "a message record in shared memory is malformed: kind ", header.kind, ", ",
          header.payload, " of ", header.bytes, " bytes");
 }
 

@@ -186,7 +186,8 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
     std::uint32_t said;
     while ((said = verdict.load(std::memory_order_acquire)) == kPending) {
       if (std::chrono::steady_clock::now() > deadline)
-        fail(ErrorCode::Timeout, "rank ", r, " of the group does not attach to the shared memory");
+        fail(ErrorCode::Timeout, "rank ", r,
+             " of the group did not attach to the shared memory before the timeout");
       if (poll) poll();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
@@ -230,7 +231,7 @@ std::byte* NodeMemory::messages(int rank) const { return peer(rank).memory + kMe
 
 void NodeMemory::fail_at(int rank, const char* what, int error) const {
   fail(ErrorCode::System, "memory of rank ", rank, " (pid ", peer(rank).pid, ") cannot be ", what, ": ",
-       error ? std::strerror(error) : "its process has ended, its pid is another's");
+       error ? std::strerror(error) : "its process has ended and its pid was reused");
 }
 
 // The nonce is checked after a read and before a write: the pid may have been reused.

@@ -48,8 +48,8 @@ const std::byte* RingReader::peek(RecordHeader& header) {
     const std::size_t to_end = bytes_ - (at_ & (bytes_ - 1));
     if (header.kind != kSkip) {
       if (header.payload > bytes_ / 4 || record_bytes(header.payload) > to_end)
-        fail(ErrorCode::Internal, "a message record of ", header.payload, " bytes in shared memory, where ",
-             std::min(bytes_ / 4, to_end), " fit");
+        fail(ErrorCode::Internal, "a message record of ", header.payload,
+             " bytes in shared memory, expected at most ", std::min(bytes_ / 4, to_end));
       size_ = record_bytes(header.payload);
       return reinterpret_cast<const std::byte*>(&here) + sizeof(Record);
     }

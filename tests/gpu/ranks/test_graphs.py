@@ -290,9 +290,9 @@ def test_what_cannot_be_captured(rank, size):
             with pytest.raises(ValueError, match=r"recv: the current stream is being captured.*messages"):
                 dist.irecv(tensor, (rank - 1) % size)
             if not SHARED and not BLOCKING:
-                with pytest.raises(ValueError, match=r"all_reduce: .*cannot replay.*by messages"):
+                with pytest.raises(ValueError, match=r"all_reduce: .*cannot replay.*uses messages"):
                     dist.all_reduce(tensor)
-                with pytest.raises(ValueError, match=r"all_to_all.*: .*cannot replay.*by messages"):
+                with pytest.raises(ValueError, match=r"all_to_all.*: .*cannot replay.*uses messages"):
                     dist.all_to_all_single(
                         torch.zeros_like(tensor),
                         tensor,

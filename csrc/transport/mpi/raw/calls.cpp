@@ -73,7 +73,7 @@ std::string objection_to(const RawCall& call) {
   if (typed(call) && mpi_operation(call.op, call.dtype) == MPI_OP_NULL)
     return "MPI has no operation for " + std::string(name(call.op));
   if (call.count > INT_MAX / (typed(call) ? 1 : item_size(call.dtype)))
-    return std::to_string(call.count) + " elements are more than an int of MPI counts";
+    return std::to_string(call.count) + " elements exceed the int of MPI's counts";
   return "";
 }
 
@@ -98,8 +98,7 @@ class Turn {
  public:
   explicit Turn(const MessageTurn& t)
       : t_(t), bytes_(static_cast<int>(t.bytes)), requests_(t.incoming.size() + t.outgoing.size()) {
-    if (t.bytes > INT_MAX)
-      fail(ErrorCode::InvalidUsage, t.bytes, " bytes are more than an int of MPI counts");
+    if (t.bytes > INT_MAX) fail(ErrorCode::InvalidUsage, t.bytes, " bytes exceed the int of MPI's counts");
     if (t.peer < 0 || t.peer >= size())
       fail(ErrorCode::InvalidUsage, "peer=", t.peer, ", expected a rank of 0..", size() - 1);
     if (t.ping_pong && (t.incoming.empty() || t.outgoing.empty()))
@@ -186,7 +185,9 @@ class RawCalls final : public RawMpi {
 
   void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op) override {
     if (outstanding_ != MPI_REQUEST_NULL)
-      fail(ErrorCode::InvalidUsage, "start_all_reduce: the one before has not been tested to its end");
+      fail(
+          ErrorCode::InvalidUsage,
+          "start_all_reduce: the previous one has not completed; call test_all_reduce until it returns true");
     const RawCall call{Collective::AllReduce, true, buffer, buffer, count, dtype, op, 0};
     const Bound bound = bind(call);
     check(MPI_Iallreduce(MPI_IN_PLACE, buffer, bound.count, bound.type, bound.op, bound.comm, &outstanding_),
