@@ -121,7 +121,7 @@ void MpiBackend::wait_for_accelerator() {
   for (const auto& [operation, copied_back, result] : earlier) {
     // A message may precede the peer's barrier; if a stream waits for it, it is part of that stream's work.
     if (operation->info().channel == Channel::PointToPoint && !(result && result->awaited())) continue;
-    operation->heard.store(true, std::memory_order_release);
+    operation->has_host_waiter.store(true, std::memory_order_release);
     try {
       group_->engine().wait(*operation);
     } catch (const Error&) {  // reported by its Work

@@ -190,7 +190,7 @@ bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
       const std::vector<int> peers = operation->pending_peers();
       fail(ErrorCode::Timeout, endings_.timeout_text(*operation, Endings::Waiting::ForPeers, peers));
     } else if (const auto left = group.unreachable(*operation, now)) {
-      others = left->failed ? Others::Know : Others::Unaware;
+      others = left->failed ? Others::Notified : Others::Unaware;
       fail(ErrorCode::Remote, operation->describe(), ": ", left->text);
     } else {
       if (options_.on_slow && !operation->slow && group.is_slow(operation->info(), now)) {

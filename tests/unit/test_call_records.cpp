@@ -36,7 +36,7 @@ struct Slow {
   }
   std::string found(const News& news) {
     std::string text;
-    of_rank[1].hear(news);
+    of_rank[1].receive(news);
     of_rank[1].look(groups(1), [](News) {}, [&](GroupState&, const std::string& why) { text = why; });
     return text;
   }
@@ -121,7 +121,7 @@ TEST(equal_calls_and_those_of_other_groups_are_no_difference) {
   equal.of_rank[1].look(equal.groups(1), [&](News) { ++said; }, [](auto&, auto&) {});
   CHECK(said == 0);
   SlowCalls stranger;
-  stranger.hear(news[0]);
+  stranger.receive(news[0]);
   stranger.look({}, [](News) {}, [](auto&, auto&) { CHECK(false); });
   CHECK(stranger.idle());
 }
@@ -143,7 +143,7 @@ TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
         {{world.ranks[1].group, "key"}}, [](News) {},
         [&](GroupState&, const std::string& why) { text = why; });
   };
-  theirs.hear(news.at(0));
+  theirs.receive(news.at(0));
   look();
   CHECK(text.empty() && !theirs.idle());
   CollectiveCall other = call_of(Collective::AllReduce, 1, 2, 999, 0, b[1], false);
@@ -159,7 +159,7 @@ TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
 TEST(announcements_have_an_end) {
   Slow slow([](CollectiveCall&) {});
   News news = slow.announced().at(0);
-  for (int i = 0; i < 600; ++i) slow.of_rank[1].hear(news);
+  for (int i = 0; i < 600; ++i) slow.of_rank[1].receive(news);
   slow.of_rank[1].look({}, [](News) {}, [](auto&, auto&) {});
   std::size_t said = 0;
   SlowCalls& full = slow.of_rank[1];

@@ -153,7 +153,7 @@ TEST(messages_are_posted_in_the_order_of_the_calls) {
   world.close();
 }
 
-TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
+TEST(a_failed_group_releases_its_replays) {
   World world(2);
   const auto gpus = make_gpus(2);
   std::barrier meet(2);
