@@ -238,7 +238,7 @@ def are_of_an_allocation(found: list[str]) -> bool:
     return all(name in ALLOCATIONS or name.startswith(("SLURM_", "FLUX_")) for name in found)
 
 
-def objection(env: Environment, rank: str | None, size: str | None, script: str) -> str | None:
+def explain_mismatch(env: Environment, rank: str | None, size: str | None, script: str) -> str | None:
     """Why this process cannot be the rank that torch was given, with the remedy; None if it can.
 
     `rank`, `size`: by argument or by RANK and WORLD_SIZE, None if missing. `script`: name for commands.

@@ -72,7 +72,7 @@ def meet(rank: int, size: int, timeout: timedelta) -> Store:
     from ._creator import select_accelerator
     from .extension import _C
 
-    problem = " ".join(_C.objection_to_launcher(size).split())
+    problem = " ".join(_C.explain_launcher_mismatch(size).split())
     where = master_address.offered(os.environ)
     if problem:
         if where is None:
@@ -116,7 +116,7 @@ def is_for_us() -> bool:
 
 def check_ranks(rank: str | None, size: str | None, address_is_missing: bool) -> None:
     """Raises ValueError with the remedy if variables of another job, or of none, would mislead torch."""
-    problem = launchers.objection(os.environ, rank, size, name_of_script())
+    problem = launchers.explain_mismatch(os.environ, rank, size, name_of_script())
     # A user's own ranks under a launcher are valid with an address.
     if problem is not None and (address_is_missing or None in (rank, size)):
         raise ValueError(f"mpi-gdr: {problem}")

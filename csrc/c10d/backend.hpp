@@ -181,7 +181,7 @@ class MpiBackend : public c10d::Backend {
 
   BackendPtr make_child(const StorePtr& store, std::vector<int> world_ranks, int rank,
                         const c10d::Backend::Options& opts);
-  BackendPtr known_child(const c10d::Store* store);  // null: no live child over it
+  BackendPtr find_child(const c10d::Store* store);  // null: no live child over it
 
   const std::shared_ptr<Group> group_;
   const std::vector<int> world_ranks_;  // by rank of the group

@@ -244,7 +244,7 @@ BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
     ],
 )
 def test_the_cure_is_named(env, rank, size, expected):
-    found = launchers.objection(env, rank, size, "x.py")
+    found = launchers.explain_mismatch(env, rank, size, "x.py")
     if expected is None:
         assert found is None
     else:
