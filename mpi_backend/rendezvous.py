@@ -51,7 +51,7 @@ def env_handler(
         check_ranks(*given, missing)
         alone = ranks is None and given in ((None, None), ("0", "1"))
         if given == (None, None):
-            say_alone()
+            become_single_rank()
     if not missing or (ranks is None and not alone):
         yield from original(url, **kwargs)
         return
@@ -122,7 +122,7 @@ def check_ranks(rank: str | None, size: str | None, address_is_missing: bool) ->
         raise ValueError(f"mpi-gdr: {problem}")
 
 
-def say_alone() -> None:
+def become_single_rank() -> None:
     """Makes this process, which has no rank, a world of one."""
     print(
         "mpi-gdr: no launcher: a world of one rank; start N ranks with "

@@ -82,8 +82,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // The result of message i, after finished() without an error; retire() frees the parts of collectives.
   const Execution& part(std::size_t i) const { return *parts_[i].execution; }
 
-  std::atomic<bool> has_host_waiter{
-      false};                        // stored before the wait, which throws the failure; never cleared
+  // Stored before a host thread waits, which throws the failure; never cleared.
+  std::atomic<bool> has_host_waiter{false};
   std::atomic<bool> settled{false};  // MpiWork::settle() has run: epilogues are done or have failed
   std::atomic<int> waiters{0};       // threads that will release the buffers; if none, see Engine::Releases
   std::atomic<bool> urgent{false};   // the progress thread must not leave it to its caller, or it has ended

@@ -272,12 +272,12 @@ def test_other_ranks_of_a_node_ask_what_is_theirs_alone(tmp_path):
 def test_what_is_alike_on_all_ranks_is_said_once(tmp_path):
     known = {"files": ETHERNET, "extension": extension(REFUSED), "meeting": COMPUTED}
     rank_2 = site(tmp_path, env=SLURM_STEP, job=SRUN._replace(rank=2), **known)
-    said = doctor.findings(rank_2, doctor.CHECKS)
-    assert [(topic, f.level) for topic, f in said if f.of_job] == [
+    shared = doctor.findings(rank_2, doctor.CHECKS)
+    assert [(topic, f.level) for topic, f in shared if f.of_job] == [
         ("launcher", "remark"),
         ("rendezvous", "remark"),
     ]
-    assert doctor.lines_of_other_rank(rank_2, said) == []
+    assert doctor.lines_of_other_rank(rank_2, shared) == []
 
 
 def test_in_a_plain_shell():

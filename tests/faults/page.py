@@ -196,16 +196,16 @@ def outcome_of_all(outcomes: Iterable[str]) -> str:
 def in_words(seen: interruptions.Seen) -> str:
     if problems := seen.problems():
         return "**" + "; ".join(problems) + "**"
-    lines = len(seen.said)
-    said = "nothing said" if lines == 0 else "1 line" if lines == 1 else f"{lines} lines"
-    return f"goes on after {seen.after:.1f} s, {said}"
+    lines = len(seen.warnings)
+    shown = "nothing said" if lines == 0 else "1 line" if lines == 1 else f"{lines} lines"
+    return f"goes on after {seen.after:.1f} s, {shown}"
 
 
-def told_in_words(told: losses.Told) -> str:
-    if problems := told.problems():
+def time_to_notify(measured: losses.Outcome) -> str:
+    if problems := measured.problems():
         return "**" + "; ".join(problems) + "**"
-    late = told.seconds > losses.LIMIT
-    return f"**{told.seconds:.1f} s**" if late else f"{told.seconds:.1f} s"
+    late = measured.seconds > losses.LIMIT
+    return f"**{measured.seconds:.1f} s**" if late else f"{measured.seconds:.1f} s"
 
 
 def table(cells: dict[str, list[str]], losses_seen: dict[str, str], faults: Sequence[str]) -> str:
@@ -244,15 +244,16 @@ def main() -> int:
         rows = matrix()
         every = [cell for row in rows.values() for cell in row]
         bed = Testbed(stack, len(every))
-        told = {loss: losses.run(bed, loss) for loss in losses.LOSSES}  # one by one, because seconds count
+        # One by one, because seconds count.
+        measured = {loss: losses.run(bed, loss) for loss in losses.LOSSES}
         seen = interruptions.run_all(bed, every)
-    for one in [*told.values(), *seen]:
+    for one in [*measured.values(), *seen]:
         if one.problems():
             print(one.story(), file=sys.stderr)
     cells = {what: [in_words(s) for s in seen if s.cell.interruption.what == what] for what in rows}
     tests = {test: outcome(test) for test in dict.fromkeys(t for fault in FAULTS for t in fault.tests)}
     faults = [outcome_of_all(tests[t] for t in fault.tests) for fault in FAULTS]
-    text = table(cells, {str(loss): told_in_words(one) for loss, one in told.items()}, faults)
+    text = table(cells, {str(loss): time_to_notify(one) for loss, one in measured.items()}, faults)
     before, _, after = parts(PAGE.read_text())
     PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
     print(text)

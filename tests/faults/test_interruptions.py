@@ -17,7 +17,7 @@ import losses
 import page
 import pytest
 from interruptions import INTERRUPTIONS, Cell, Interruption
-from support.namespaces import hindrance
+from support.namespaces import why_unavailable
 from testbed import Testbed
 
 # Suspended for longer than a store may be silent. Host 1 continues before rank 0, the store's host: an
@@ -32,7 +32,7 @@ CELLS.append(Cell(LONGER_THAN_THE_SILENCE, 15))
 @pytest.fixture(scope="module")
 def outcomes():
     """Starts all jobs, which mostly wait."""
-    if reason := hindrance():
+    if reason := why_unavailable():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(CELLS)) as pool:
         bed = Testbed(stack, len(CELLS))

@@ -100,13 +100,13 @@ def test_training_says_first_that_there_will_be_no_picture(bare, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "says"),
+    ("name", "arguments", "message"),
     [
         ("fsdp.py", (), "pip install numpy"),
         ("gpt/compare.py", ("a", "b", "--plot", "x.png"), "pip install matplotlib"),
     ],
 )
-def test_examples_say_at_their_start_what_they_lack(name, arguments, says, bare):
+def test_examples_say_at_their_start_what_they_lack(name, arguments, message, bare):
     result = example(name, *arguments, **bare)
     assert result.returncode != 0
-    assert says in result.stderr.splitlines()[-1]
+    assert message in result.stderr.splitlines()[-1]

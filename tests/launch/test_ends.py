@@ -101,9 +101,9 @@ def test_an_interrupt_ends_a_wait(tmp_path):
         results = [first.finish(40), second.finish(40)]
     assert "KeyboardInterrupt" in results[1].output and results[1].status not in (None, 0), results[1].tail()
     # Depends on which it sees first.
-    told = r"rank 1 \(host \S+, pid \d+\) (takes no part in group \S+ any more: the program was interrupted"
-    told += r"|has left the job: its program ended with .*KeyboardInterrupt)"
-    assert results[0].status == 1 and re.search(told, results[0].output), results[0].tail()
+    line = r"rank 1 \(host \S+, pid \d+\) (takes no part in group \S+ any more: the program was interrupted"
+    line += r"|has left the job: its program ended with .*KeyboardInterrupt)"
+    assert results[0].status == 1 and re.search(line, results[0].output), results[0].tail()
 
 
 @pytest.mark.parametrize("what", ["called", "left"])

@@ -13,7 +13,7 @@ from torch.distributed.flight_recorder.components.builder import build_db
 from torch.distributed.flight_recorder.components.loader import read_dir
 
 from mpi_backend import diagnose
-from mpi_backend.diagnose.dumps import BadDump, read_dump, strangers
+from mpi_backend.diagnose.dumps import BadDump, describe_foreign_writers, read_dump
 
 pytestmark = pytest.mark.warm
 
@@ -109,7 +109,7 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
 def test_a_message_that_nobody_receives(tmp_path, capsys):
     """Rank 0 writes its log on rank 1's failure, and again on a signal."""
     run_job(tmp_path, "silent")
-    assert re.match(r"rank 1 .* takes no part in group ", read_dump(tmp_path / "heard")["reason"])
+    assert re.match(r"rank 1 .* takes no part in group ", read_dump(tmp_path / "late_dump")["reason"])
     assert read_dump(tmp_path / f"{PREFIX}0")["reason"] == "signal"
     status, text = diagnosis(tmp_path, capsys)
     assert status == 1
@@ -145,15 +145,15 @@ def test_diagnose_refuses_what_is_no_log(tmp_path, capsys):
 def test_diagnose_says_what_others_can_have_written(tmp_path, capsys):
     log = tmp_path / f"{PREFIX}0"
     log.write_bytes(pickle.dumps({"entries": [], "backend": "mpi-gdr"}))
-    assert strangers(str(tmp_path)) == []
+    assert describe_foreign_writers(str(tmp_path)) == []
     tmp_path.chmod(0o1777)
-    assert strangers(str(tmp_path)) == [f"other users can write to {tmp_path}"]
+    assert describe_foreign_writers(str(tmp_path)) == [f"other users can write to {tmp_path}"]
     if os.geteuid() != 0:
         pytest.skip("giving a file to another user needs root")
     os.chown(log, 65534, 65534)
-    assert strangers(str(tmp_path))[1] == f"other users own {log.name} in {tmp_path}"
+    assert describe_foreign_writers(str(tmp_path))[1] == f"other users own {log.name} in {tmp_path}"
     os.chown(tmp_path, 65534, 65534)
-    assert strangers(str(tmp_path)) == [f"{tmp_path} belongs to the user with number 65534"]
+    assert describe_foreign_writers(str(tmp_path)) == [f"{tmp_path} belongs to the user with number 65534"]
     diagnose.main([str(tmp_path)])
     assert (
         "belongs to the user with number 65534: what is read here need not be true" in capsys.readouterr().err

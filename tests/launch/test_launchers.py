@@ -129,9 +129,9 @@ def test_the_wrong_launcher_on_several_hosts_is_named():
 def test_stale_variables_are_named(stale):
     result = processes.run([*launched("mpiexec", 2), PLAIN], **stale)
     assert result.status not in (None, 0), result.tail()
-    told = " and ".join(f"{name}={value}" for name, value in stale.items())
+    variables = " and ".join(f"{name}={value}" for name, value in stale.items())
     verb = "are" if len(stale) > 1 else "is"
-    assert f"{told} {verb} set, but Hydra mpiexec started 2 ranks and this is rank" in result.output, (
+    assert f"{variables} {verb} set, but Hydra mpiexec started 2 ranks and this is rank" in result.output, (
         result.tail()
     )
     assert f"`unset {' '.join(stale)}` before the launcher" in result.output

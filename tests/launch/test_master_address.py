@@ -199,8 +199,8 @@ def test_the_store_is_where_the_program_was_told(offered, capfd):
 def test_another_address_where_rank_0_is_not_reached_at_that(offered, capfd):
     with socket.create_server(("127.0.0.2", offered.port)):
         assert rendezvous.first_reachable(["127.0.0.1", "127.0.0.2"], offered.port) == "127.0.0.2"
-    said = capfd.readouterr().err
-    assert "does not reach rank 0 at 127.0.0.1, the MASTER_ADDR" in said and "is now 127.0.0.2" in said
+    errors = capfd.readouterr().err
+    assert "does not reach rank 0 at 127.0.0.1, the MASTER_ADDR" in errors and "is now 127.0.0.2" in errors
 
 
 def test_another_port_where_that_one_is_taken(offered, capfd):
@@ -220,9 +220,9 @@ def test_a_job_is_known_by_its_key(offered):
 
 def test_a_store_without_the_key_is_not_joined(offered, monkeypatch):
     monkeypatch.setattr(rendezvous, "KEY_SECONDS", 0.1)
-    stranger = dist.TCPStore("127.0.0.1", offered.port, None, True, SECONDS, wait_for_workers=False)
+    foreign = dist.TCPStore("127.0.0.1", offered.port, None, True, SECONDS, wait_for_workers=False)
     with pytest.raises(RuntimeError, match="is another job's"):
         rendezvous.join_job(offered, 2, SECONDS)
-    assert stranger.num_keys() <= 1  # TCPStore's count of clients
+    assert foreign.num_keys() <= 1  # TCPStore's count of clients
     with pytest.raises(RuntimeError, match=f"rank 0 cannot listen on port {offered.port}"):
         rendezvous.serve_job(offered, 2, SECONDS)

@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from support import processes
-from support.namespaces import Namespaces, hindrance
+from support import namespaces, processes
+from support.namespaces import Namespaces
 
 COMMANDS = ("slurmctld", "slurmd", "srun", "munged")
 PMIX = Path("/usr/lib/x86_64-linux-gnu/pmix2/lib")
@@ -68,7 +68,7 @@ def why_unavailable() -> str:
         return f"needs {', '.join(missing)}: {INSTALL}"
     if not PMIX.exists():
         return f"needs {PMIX}: {INSTALL}"
-    return hindrance()
+    return namespaces.why_unavailable()
 
 
 def search_path() -> str:

@@ -15,8 +15,8 @@ KILLED = r"rank 1 \(host \S+, pid \d+\) is gone: its process has ended"
 RAISED = r"rank 1 \(host \S+, pid \d+\) has left the job: .* ArithmeticError: loss is not finite"
 
 
-def survivors(output: str, told: str) -> set[int]:
-    return {int(rank) for rank in re.findall(rf"^rank (\d) on \S+: .*{told}", output, re.MULTILINE)}
+def survivors(output: str, pattern: str) -> set[int]:
+    return {int(rank) for rank in re.findall(rf"^rank (\d) on \S+: .*{pattern}", output, re.MULTILINE)}
 
 
 @pytest.mark.parametrize(("fault", "mpi"), [("kill", "pmi2"), ("kill", "none"), ("raise", "pmi2")])
@@ -65,8 +65,8 @@ def test_a_dead_node(user: User):
         user.cluster.kill_node(DOOMED)
         assert job.finish(60).status != 0
     user.wait_for_job("job", "NODE_FAIL")
-    told = rf"\[0/2\] mpi-gdr WARN ALIVE rank 1 \(host {DOOMED}, pid \d+\) has not been heard of"
-    assert re.search(told, user.output()), user.output()  # Slurm does not wait for MPI_GDR_HEARTBEAT
+    pattern = rf"\[0/2\] mpi-gdr WARN ALIVE rank 1 \(host {DOOMED}, pid \d+\) has not been heard of"
+    assert re.search(pattern, user.output()), user.output()  # Slurm does not wait for MPI_GDR_HEARTBEAT
 
 
 def test_nothing_is_left(quiet_cluster):

@@ -116,14 +116,14 @@ TEST(equal_calls_and_those_of_other_groups_are_no_difference) {
   const auto news = equal.announced();
   CHECK(news.size() == 1);
   CHECK(equal.found(news[0]).empty());
-  std::size_t said = 0;
+  std::size_t announcements = 0;
   equal.of_rank[1].note(*equal.operations[1]);
-  equal.of_rank[1].look(equal.groups(1), [&](News) { ++said; }, [](auto&, auto&) {});
-  CHECK(said == 0);
-  SlowCalls stranger;
-  stranger.receive(news[0]);
-  stranger.look({}, [](News) {}, [](auto&, auto&) { CHECK(false); });
-  CHECK(stranger.idle());
+  equal.of_rank[1].look(equal.groups(1), [&](News) { ++announcements; }, [](auto&, auto&) {});
+  CHECK(announcements == 0);
+  SlowCalls late_rank;
+  late_rank.receive(news[0]);
+  late_rank.look({}, [](News) {}, [](auto&, auto&) { CHECK(false); });
+  CHECK(late_rank.idle());
 }
 
 TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
@@ -161,11 +161,11 @@ TEST(announcements_have_an_end) {
   News news = slow.announced().at(0);
   for (int i = 0; i < 600; ++i) slow.of_rank[1].receive(news);
   slow.of_rank[1].look({}, [](News) {}, [](auto&, auto&) {});
-  std::size_t said = 0;
+  std::size_t announcements = 0;
   SlowCalls& full = slow.of_rank[1];
   full.note(*slow.operations[1]);
-  full.look(slow.groups(1), [&](News) { ++said; }, [](auto&, auto&) {});
-  CHECK(said == 0);
+  full.look(slow.groups(1), [&](News) { ++announcements; }, [](auto&, auto&) {});
+  CHECK(announcements == 0);
 }
 
 // Leaked on purpose: a peer may still write to the buffers of mismatched operations.

@@ -162,12 +162,12 @@ TEST(a_failed_group_releases_its_replays) {
     Group& group = *world.ranks[r].group;
     DeviceQueue& caller = *gpu.caller;
     std::vector<float>&source = unfreed(100, 1), &data = unfreed(100, -1);
-    int told = 0;
+    int notifications = 0;
     const auto record = [&](std::vector<Call> calls) {
       StreamTarget target = gpu.target(true);
       target.conclude = [&] { gpu.device.order(*gpu.queues[0], caller); };
       group.capture(std::move(calls), "all_reduce", target, [&] {
-        ++told;
+        ++notifications;
         group.release_replays();
       });
     };
@@ -195,7 +195,7 @@ TEST(a_failed_group_releases_its_replays) {
     if (r == 0) gpu.device.replay(*graph, caller);  // alone
     world.ranks[r].engine->abort(group, "enough");
     caller.synchronize();
-    CHECK(told == 1);
+    CHECK(notifications == 1);
     CHECK_THROWS(record({all_reduce(world, r, data)}), Error, "enough");
     meet.arrive_and_wait();
   });

@@ -85,7 +85,7 @@ TEST(counts_of_an_all_to_all_that_do_not_match_are_told) {
 TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_told) {
   struct Case {
     int receiver;  // expects 6 from rank 0
-    const char* told;
+    const char* message;
   };
   for (const Case c :
        {Case{1, "rank 0 sends 5 elements to this rank, where 6 were expected"}, Case{2, "40 bytes"}}) {
@@ -103,7 +103,7 @@ TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_told) {
       if (r == c.receiver) call.spec.recv_counts[0] = 6;
       auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
       if (r == c.receiver) {
-        CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, c.told);
+        CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, c.message);
       } else {
         try {
           world.ranks[r].engine->wait(*op);
