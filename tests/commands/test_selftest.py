@@ -44,7 +44,7 @@ def test_passes(n):
 
 
 @pytest.mark.parametrize("has_new", [True, False])
-def test_a_renamed_collective_has_the_name_that_this_torch_knows(has_new, monkeypatch):
+def test_a_renamed_collective_has_the_name_of_this_torch(has_new, monkeypatch):
     names = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
     for new, old in names.items():
         monkeypatch.setattr(dist, old, old)

@@ -102,7 +102,7 @@ TEST(without_memory_there_is_no_memory) {
   });
 }
 
-TEST(an_old_driver_is_told_of) {
+TEST(an_old_driver_is_reported) {
   run([] {
     ::setenv("FAKECUDA_DRIVER", "11080", 1);
     std::string why;
@@ -177,7 +177,7 @@ TEST(memory_that_cannot_be_mapped_is_refused) {
   expect("FAKECUDA_PEERS", "0", "peer access is not supported");
 }
 
-TEST(ranks_on_one_device_know_whether_they_take_turns) {
+TEST(ranks_on_one_device_detect_whether_they_take_turns) {
   for (const char* const slice_us : {"0", "100"})
     for (const bool alone : {false, true})
       run_processes<Tickets>(2, std::chrono::seconds(50), [&](int rank, World& world) {

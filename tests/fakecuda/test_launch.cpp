@@ -103,7 +103,7 @@ TEST(resident_blocks_wait_for_each_other) {
   }
 }
 
-TEST(a_thread_that_reads_and_writes_for_long_lets_others_run) {
+TEST(a_thread_that_reads_and_writes_for_long_yields) {
   const Kernel long_one = kernel([](Thread& t) {
     for (int i = 0; i < 1000000; ++i) add_one(t, argument(t) + t.ctaid * 4);
   });

@@ -33,7 +33,7 @@ class Fault:
     tests: tuple[str, ...]  # of pytest, below tests/; "unit NAME: TEST" is a C++ test
 
 
-ENDS, TOLD, SECURITY = "launch/test_ends.py::", "faults/test_told.py::", "faults/test_security.py::"
+ENDS, TOLD, SECURITY = "launch/test_ends.py::", "faults/test_notification.py::", "faults/test_security.py::"
 FAULTS = (
     Fault(
         "another user plants the folder or the file of a flight log (H1)",
@@ -94,13 +94,13 @@ FAULTS = (
     Fault(
         "torchrun is killed (M5)",
         "its ranks say so and end after `MPI_GDR_ORPHAN_GRACE`",
-        (ENDS + "test_ranks_whose_torchrun_was_killed_say_so_and_end",),
+        (ENDS + "test_ranks_whose_torchrun_was_killed_report_it_and_end",),
     ),
     Fault(
         "a rank's group fails and its process lives on (M6)",
         "a rank that needs it in that group learns it at once",
         (
-            TOLD + "test_survivors_are_told_at_once",
+            TOLD + "test_survivors_are_notified_at_once",
             "unit goodbyes: a_failed_group_is_told_and_its_rank_lives_on",
         ),
     ),
@@ -108,7 +108,7 @@ FAULTS = (
         "programs that catch their errors and end with status 0, under mpiexec",
         "every rank writes its flight log, the job's status is not 0, `diagnose` names the first divergence, "
         "also where a log is missing",
-        (ENDS + "test_a_failure_that_nobody_notices_is_one",),
+        (ENDS + "test_a_failure_without_a_waiter_is_reported",),
     ),
     Fault(
         "one Ctrl-C in a deadlock",

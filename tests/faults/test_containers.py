@@ -40,7 +40,7 @@ def test_long_messages_between_containers(container, command):
     assert processes.run(words, 40, **BY_MPI).expect(0).count("is done") == 2
 
 
-def test_without_shared_memory_mpiexec_says_so(container):
+def test_without_shared_memory_mpiexec_reports_it(container):
     result = processes.run([processes.mpiexec(), "-n", 2, container(OWN_MEMORY), PLAIN, "none"], 40)
     assert result.status not in (None, 0), result.tail()
     assert "MPI_Init_thread cannot return: this rank is in a container of its own" in result.output

@@ -69,7 +69,7 @@ def test_the_unit_tests_of_the_page_are_there():
 
 
 @pytest.mark.parametrize(("body", "ran"), [("pass", True), ("pytest.skip('no root')", False)])
-def test_the_page_tells_a_skipped_test(tmp_path, body, ran):
+def test_the_page_shows_a_skipped_test(tmp_path, body, ran):
     (tmp_path / "test_it.py").write_text(f"import pytest\n\ndef test_it():\n    {body}\n")
     report = tmp_path / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "."]

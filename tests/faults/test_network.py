@@ -52,7 +52,7 @@ def testbed() -> Iterator[Testbed]:
 
 @pytest.mark.parametrize("cases", [COVERING, pytest.param(FULL, marks=pytest.mark.full)], ids=["few", "more"])
 @pytest.mark.parametrize("how", ["link cut", "black hole"])
-def test_both_sides_of_a_lost_network_are_told(testbed, how, cases):
+def test_both_sides_of_a_lost_network_fail(testbed, how, cases):
     ready: list[float] = []
 
     def strike() -> None:  # once the last of the jobs is working

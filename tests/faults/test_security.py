@@ -85,7 +85,7 @@ def test_an_outsider_of_the_store_neither_ends_nor_steers_a_job(secret):
 
 
 @pytest.mark.parametrize("secrets", [(SECRET, "", SECRET), ("", SECRET, ""), (SECRET, "77" * 32, SECRET)])
-def test_ranks_with_different_secrets_are_told_so(secrets):
+def test_ranks_with_different_secrets_get_an_error(secrets):
     results = run_each(HERE / "listeners.py", [[]] * 3, secrets)
     output = "\n".join(result.output for result in results)
     assert all(result.status not in (0, None) for result in results), output

@@ -90,7 +90,7 @@ def test_a_folder_without_init_is_no_package(sources, tmp_path_factory):
     assert status == 0 and "commit unknown" in output, output
 
 
-def test_a_source_folder_that_hides_the_package_says_so(sources):
+def test_a_source_folder_that_hides_the_package_is_an_error(sources):
     (sources / "torch.py").unlink()
     output, status = run([sys.executable, "-c", "import mpi_backend; mpi_backend.Options"], sources)
     message = output.splitlines()[-1]

@@ -106,7 +106,7 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
     ), text
 
 
-def test_a_message_that_nobody_receives(tmp_path, capsys):
+def test_a_message_that_is_never_received(tmp_path, capsys):
     """Rank 0 writes its log on rank 1's failure, and again on a signal."""
     run_job(tmp_path, "silent")
     assert re.match(r"rank 1 .* takes no part in group ", read_dump(tmp_path / "late_dump")["reason"])
@@ -142,7 +142,7 @@ def test_diagnose_refuses_what_is_no_log(tmp_path, capsys):
         read_dump(bad)
 
 
-def test_diagnose_says_what_others_can_have_written(tmp_path, capsys):
+def test_diagnose_names_what_others_can_have_written(tmp_path, capsys):
     log = tmp_path / f"{PREFIX}0"
     log.write_bytes(pickle.dumps({"entries": [], "backend": "mpi-gdr"}))
     assert describe_foreign_writers(str(tmp_path)) == []

@@ -102,7 +102,7 @@ def test_nothing_is_settled_where_a_rank_could_be_mistaken(job, changes):
 HOSTS = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0", "PMI_FD": "987654"}  # on two hosts
 
 
-def test_where_mpi_gdr_run_says_the_first_host():
+def test_where_mpi_gdr_run_gives_the_first_host():
     """The secret identifies the launch; address and secret are both required."""
     run = {"MPI_GDR_MASTER_ADDR": "node3", "MPI_GDR_SECRET": "a" * 64}
     first, second = (master_address.agreed(rank_of(HOSTS, rank, **run)) for rank in (0, 1))
@@ -117,7 +117,7 @@ def test_one_rank_alone_needs_no_meeting():
     assert master_address.agreed(rank_of(alone, 0)) is None
 
 
-def test_hydras_proxy_is_known_by_the_socket_that_it_made():
+def test_hydras_proxy_is_found_by_the_socket_that_it_made():
     """Also behind a shell. Another process with the same variables has another socket."""
     code = "import os, mpi_backend.master_address as m; print(m.process_behind(os.environ['PMI_FD']))"
     commands = [[sys.executable, "-c", code], ["sh", "-c", '"$0" "$@"; exit $?', sys.executable, "-c", code]]
@@ -190,7 +190,7 @@ def offered(monkeypatch):
     return master_address.offered(os.environ)
 
 
-def test_the_store_is_where_the_program_was_told(offered, capfd):
+def test_the_store_is_at_the_address_of_the_program(offered, capfd):
     _, lines = rendezvous.open_store(True, 2, SECONDS)
     assert lines == [str(offered.port), "127.0.0.1"]
     assert capfd.readouterr().err == ""
@@ -210,7 +210,7 @@ def test_another_port_where_that_one_is_taken(offered, capfd):
     assert f"port {offered.port}, the MASTER_PORT of this job so far, is taken" in capfd.readouterr().err
 
 
-def test_a_job_is_known_by_its_key(offered):
+def test_a_job_is_identified_by_its_key(offered):
     store = rendezvous.serve_job(offered, 2, SECONDS)
     store.set("key", "value")
     assert rendezvous.join_job(offered, 2, SECONDS).get("key") == b"value"

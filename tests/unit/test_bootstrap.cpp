@@ -137,7 +137,7 @@ TEST(oversubscription_counts_the_cores_of_a_node_together) {
   CHECK(!oversubscribed({0, 0}, {"", ""}));  // unknown
 }
 
-TEST(a_rank_bound_to_one_of_many_processors_is_told) {
+TEST(a_rank_bound_to_one_of_many_processors_is_warned) {
   CHECK(binding_problem("3", 2, 4).find("bound to processor 3 alone, of 4 for 2 rank(s)") !=
         std::string::npos);
   CHECK(binding_problem("3", 3, 4).empty());  // one for each
@@ -201,7 +201,7 @@ TEST(a_command_fits_what_the_launcher_reads) {
   CHECK(::recv(fd, &answer, 1, 0) <= 0);
 }
 
-TEST(a_pmi_server_that_stops_leaves_nobody_waiting) {
+TEST(a_pmi_server_that_stops_ends_all_waits) {
   MemoryStore store;
   static PmiServer& stopped = server(store, 0, 1, "z");  // static for the leak checker, as above
   const std::string endless(70000, 'x');
@@ -353,7 +353,7 @@ TEST(shared_memory_of_either_name_is_unlinked) {
   }
 }
 
-TEST(too_little_shared_memory_is_told_where_it_is_known_to_kill) {
+TEST(too_little_shared_memory_is_an_error_where_mpi_would_be_killed) {
   constexpr std::uint64_t kMiB = 1 << 20;
   using Free = std::vector<std::optional<std::uint64_t>>;
   const std::vector<int> one_node = {0, 0, 0}, two_nodes = {0, 1, 0, 1};

@@ -48,7 +48,7 @@ struct Slow {
 
 }  // namespace
 
-TEST(a_record_tells_what_all_ranks_must_call_alike) {
+TEST(a_record_holds_what_must_be_equal_on_all_ranks) {
   const std::uint64_t here = record_of(moved("float32", 10, 4), 5, 1).history;
   CHECK(here == record_of(moved("float32", 10, 4), 5, 1).history);
   CHECK(here != record_of(moved("int32", 10, 4), 5, 1).history);
@@ -74,7 +74,7 @@ TEST(text_of_a_record_is_safe_whatever_another_process_writes) {
   CHECK(text_of(call).size() < 120);  // the dtype has no terminator
 }
 
-TEST(tags_tell_calls_apart_as_far_as_there_are_tags) {
+TEST(tags_distinguish_calls_as_far_as_there_are_tags) {
   for (const int max_tag : {32767, (1 << 20) - 1, (1 << 28) - 1, std::numeric_limits<int>::max() - 1}) {
     const CollectiveTags tags(max_tag);
     CHECK(tags.kinds >= 2 && tags.slots >= 256);

@@ -144,7 +144,7 @@ TEST(a_device_that_refuses_its_part_fails_the_group_and_goes_on) {
   }
 }
 
-TEST(what_a_device_took_before_it_refused_is_let_go_until_it_is_through) {
+TEST(work_before_a_refused_submission_is_unblocked_until_it_is_through) {
   World world(2);
   const auto gpus = make_gpus(2);
   const auto nodes = share_staging(world, gpus);

@@ -106,7 +106,7 @@ TEST(an_error_between_the_stages_fails_the_operation) {
   });
 }
 
-TEST(what_is_known_of_a_stage_is_known_of_the_chain) {
+TEST(a_chain_has_the_properties_of_its_stages) {
   struct Stage : Execution {
     bool done = false;
     explicit Stage(const char* algorithm) { chosen_ = algorithm; }

@@ -126,7 +126,7 @@ TEST(an_operation_that_waits_for_its_turn_has_a_deadline) {
 }
 
 // Like a call that may run one of two schedules: all ranks have begun it, none is missing.
-TEST(an_operation_behind_one_that_has_not_begun_everywhere_says_so) {
+TEST(an_operation_behind_one_that_has_not_begun_everywhere_reports_it) {
   class Behind : public Execution {
    public:
     bool advance() override { return false; }
@@ -222,7 +222,7 @@ TEST(a_message_of_a_member_that_left_is_waited_for_a_little) {
   CHECK_THROWS(world.ranks[0].engine->wait(*in_vain), Error, "rank 1 has left");
 }
 
-TEST(errors_of_the_transport_say_what_is_known_of_the_peer) {
+TEST(errors_of_the_transport_include_the_state_of_the_peer) {
   auto faults = std::make_shared<LoopbackFaults>();
   faults->calls_before_error = 0;
   WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
@@ -233,7 +233,7 @@ TEST(errors_of_the_transport_say_what_is_known_of_the_peer) {
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "rank 1 is gone; ");
 }
 
-TEST(a_closed_group_lets_nobody_write_to_what_it_was_receiving) {
+TEST(a_closed_group_keeps_its_receive_buffers_unwritten) {
   constexpr std::size_t kBytes = 5000000;
   WorldOptions options{.node = true};
   options.engine.longest_nap = 1h;  // only the test makes passes

@@ -19,7 +19,7 @@ TEST(the_progress_thread_enters_a_device_whose_memory_the_transport_gets) {
     });
 }
 
-TEST(streams_that_wait_for_a_message_are_known) {
+TEST(streams_that_wait_for_a_message_are_tracked) {
   Gpu& gpu = *new Gpu(2, 1);
   CHECK(!Gate::any_holds_a_stream());
   for (const bool early : {true, false}) {
@@ -201,7 +201,7 @@ TEST(a_failed_group_releases_its_replays) {
   });
 }
 
-TEST(flags_of_a_gate_that_nobody_entered_are_not_given_out_again) {
+TEST(flags_of_a_gate_that_was_never_entered_are_not_reused) {
   Gpu& gpu = *new Gpu(2, 1, 2);
   Flag late{0};
   gpu.caller->wait_flag(&late, 1);

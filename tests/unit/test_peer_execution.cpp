@@ -155,7 +155,7 @@ TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
   });
 }
 
-TEST(calls_that_differ_are_told_apart) {
+TEST(calls_that_differ_are_distinguished) {
   Meeting meeting(2);
   on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
     const auto node = meeting.meet(rank);
@@ -177,7 +177,7 @@ TEST(calls_that_differ_are_told_apart) {
 }
 
 // Only the two ranks have the counts of their exchange.
-TEST(an_all_to_all_whose_counts_differ_is_told) {
+TEST(an_all_to_all_whose_counts_differ_fails) {
   for (const bool sender : {true, false}) {
     Meeting meeting(3);
     on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {

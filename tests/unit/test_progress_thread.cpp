@@ -5,7 +5,7 @@
 
 using namespace engine_tests;
 
-TEST(progress_thread_carries_what_nobody_waits_for) {
+TEST(progress_thread_completes_operations_without_a_waiter) {
   World world(3);
   world.run([&](int r) {
     std::vector<float> data(50000, 1.0f);
@@ -19,7 +19,7 @@ TEST(progress_thread_carries_what_nobody_waits_for) {
   world.close();
 }
 
-TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping) {
+TEST(a_waiter_that_releases_buffers_does_not_keep_the_progress_thread_napping) {
   // Like the GIL: releasing a tensor waits for a thread that waits for a background operation.
   std::promise<void> releasing;
   const std::shared_future<void> released = releasing.get_future().share();

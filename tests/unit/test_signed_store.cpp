@@ -71,7 +71,7 @@ TEST(what_is_signed_is_read_and_nothing_else) {
   CHECK(own->add("n", 2) == 2 && store.add("n", 1) == 3 && own->check("k"));
 }
 
-TEST(a_value_says_nothing_at_another_key_attempt_or_place_in_a_list) {
+TEST(a_value_is_valid_only_at_its_key_attempt_and_place_in_a_list) {
   const Signer ours(kSecret);
   const std::string item = ours.seal("mpi-gdr/run/0/1/alive/news/1", "v");
   CHECK(ours.open("mpi-gdr/run/0/1/alive/news/1", item) == "v");
@@ -100,7 +100,7 @@ TEST(a_session_has_a_key_of_its_own) {
   CHECK_THROWS(with.open("k", without.seal("k", "v")), BadSignature, "'k'");
 }
 
-TEST(ranks_with_another_secret_or_none_are_told_to_all) {
+TEST(ranks_with_another_secret_or_none_are_reported_to_all) {
   MemoryStore store;
   for (const std::string& error : meet(store, "same", {kSecret, kSecret, kSecret})) CHECK(error.empty());
   const std::vector<std::vector<std::string>> cases = {

@@ -34,7 +34,7 @@ def test_gather_single_in_place(rank, size):
         assert torch.equal(gathered, torch.arange(float(size)).repeat_interleave(2))
 
 
-def test_gather_single_says_what_is_wrong(rank, size):
+def test_gather_single_explains_its_errors(rank, size):
     """On the erring rank, before anything is sent."""
     group = dist.new_group()
     sentence = r"gather_single: gather_tensor is float32\[5\] with 5 elements, expected"
@@ -71,7 +71,7 @@ def test_an_ephemeral_timeout_ends_with_the_first_operation(rank, size):
     dist.distributed_c10d._abort_process_group(group)
 
 
-def test_an_abort_hook_hears_of_a_failure(rank, size):
+def test_an_abort_hook_is_called_on_a_failure(rank, size):
     group, calls, taken_back = dist.new_group(timeout=TWO_SECONDS), [], []
     group.register_abort_hook(7, lambda: calls.append(rank))
     group.register_abort_hook(8, lambda: taken_back.append(rank))
@@ -88,7 +88,7 @@ def test_an_abort_hook_hears_of_a_failure(rank, size):
     dist.distributed_c10d._abort_process_group(group)
 
 
-def test_an_abort_hook_hears_of_an_abort(rank):
+def test_an_abort_hook_is_called_on_an_abort(rank):
     group, calls = dist.new_group(), []
     group.register_abort_hook(1, lambda: calls.append(rank))
     group.abort()

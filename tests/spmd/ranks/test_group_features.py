@@ -197,7 +197,7 @@ def test_shutdown_twice_and_after_abort():
     dist.destroy_process_group(group)
 
 
-def test_work_tells_of_results_that_could_not_be_written(rank, size):
+def test_work_reports_results_that_could_not_be_written(rank, size):
     """A copy writes to a strided leaf; if it fails, so does the operation, but the group survives."""
     base = torch.zeros(6, 6)
     view = base.t()[1:, ::2]

@@ -28,7 +28,7 @@ LEAVES = (("group", "001"), ("end", "00"), ("end", "01"))
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-def test_survivors_are_told_at_once(outcomes: Callable, loss: Loss):
+def test_survivors_are_notified_at_once(outcomes: Callable, loss: Loss):
     if os.environ.get("FI_PROVIDER") == "sockets" and "1" in loss.hosts and loss.mode == "killed":
         pytest.skip("MPICH ends a process in which a connection of libfabric's sockets provider breaks")
     outcome = outcomes(loss)
