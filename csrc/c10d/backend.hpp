@@ -154,7 +154,7 @@ class MpiBackend : public c10d::Backend {
   };
   Profile profile(const TensorCall& call, bool joins) const;
   WorkPtr run(TensorCall&& call);
-  bool asked_for_works() const;
+  bool returns_works() const;
   // Issues the call, without its epilogues; on a device with them: `result` describes what they leave there.
   OperationPtr hand_over(TensorCall& call, IssueOptions& options,
                          const std::shared_ptr<StreamResult>& result);

@@ -108,7 +108,7 @@ bool MpiWork::isCompleted() {
   if (open_.load(std::memory_order_acquire)) return false;  // torch 2.15 asks inside a block
   if (Operation& op = operation("is_completed"); !op.finished()) {
     // Polling is not waiting; but torch 2.15 polls once after each call.
-    if (asked_.exchange(true, std::memory_order_relaxed)) engine_.expect(op);
+    if (polled_.exchange(true, std::memory_order_relaxed)) engine_.expect(op);
     return false;
   }
   settle();

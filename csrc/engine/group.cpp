@@ -172,9 +172,9 @@ void Group::make_parts(Issue& issue) {
   const IssueOptions& options = issue.options;
   OperationInfo& info = issue.info;
   std::vector<Operation::Part>& parts = issue.parts;
-  const std::size_t asked_for = issue.calls.size();
+  const std::size_t requested = issue.calls.size();
   const Counters counted = issue.counters;
-  parts.reserve(asked_for + (options.join ? 1 : 0));
+  parts.reserve(requested + (options.join ? 1 : 0));
   if (options.stream) issue.device.programs = std::make_shared<DeviceParts>();
   for (std::size_t i = 0; i < issue.calls.size(); ++i) {
     const Call& call = issue.calls[i];
@@ -200,8 +200,8 @@ void Group::make_parts(Issue& issue) {
         parts.back().execution = std::make_unique<GatedExecution>(std::move(parts.back().execution),
                                                                   options.gate, turns_.take(*message));
     }
-    if (i < asked_for) info.algorithm = std::move(algorithm);  // not an added barrier's
-    if (i + 1 == asked_for && ProgramFactory::barrier_is_due(counted, issue.counters)) {
+    if (i < requested) info.algorithm = std::move(algorithm);  // not an added barrier's
+    if (i + 1 == requested && ProgramFactory::barrier_is_due(counted, issue.counters)) {
       CollectiveCall barrier;
       barrier.spec = {Collective::Barrier, rank_, size_};
       issue.calls.emplace_back(std::move(barrier));  // invalidates `call`

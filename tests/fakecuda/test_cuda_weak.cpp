@@ -134,7 +134,7 @@ TEST(functions_of_the_host_see_what_the_device_sees_and_it_sees_them) {
   });
 }
 
-TEST(places_are_told) {
+TEST(places_are_recorded) {
   run([] {
     char name[] = "/tmp/places-XXXXXX";
     CHECK(::close(::mkstemp(name)) == 0);

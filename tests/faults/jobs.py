@@ -73,8 +73,8 @@ class Ended:
     @property
     def errors(self) -> list[str]:
         """Its exceptions, or the last message of a process stuck in MPI."""
-        said = [f"{e['kind']}: {e['text']}" for e in self.events if e["event"] == "error"]
-        return said + re.findall(r"^\[mpi-gdr\] rank .*$|^.* mpi-gdr FATAL .*$", self.output, re.MULTILINE)
+        found = [f"{e['kind']}: {e['text']}" for e in self.events if e["event"] == "error"]
+        return found + re.findall(r"^\[mpi-gdr\] rank .*$|^.* mpi-gdr FATAL .*$", self.output, re.MULTILINE)
 
     def story(self) -> str:
         events = "\n".join(json.dumps(e)[:600] for e in self.events[-8:])

@@ -33,7 +33,11 @@ class Fault:
     tests: tuple[str, ...]  # of pytest, below tests/; "unit NAME: TEST" is a C++ test
 
 
-ENDS, TOLD, SECURITY = "launch/test_ends.py::", "faults/test_notification.py::", "faults/test_security.py::"
+ENDS, NOTIFICATION, SECURITY = (
+    "launch/test_ends.py::",
+    "faults/test_notification.py::",
+    "faults/test_security.py::",
+)
 FAULTS = (
     Fault(
         "another user plants the folder or the file of a flight log (H1)",
@@ -60,12 +64,12 @@ FAULTS = (
     Fault(
         "rank 0, which hosts the store, leaves in good order (M1)",
         "groups without it go on",
-        (TOLD + "test_a_group_outlives_the_rank_that_hosts_the_store",),
+        (NOTIFICATION + "test_a_group_outlives_the_rank_that_hosts_the_store",),
     ),
     Fault(
         "a rank ends some seconds after the store's host",
         "status 0, no error",
-        (TOLD + "test_the_end_of_a_job_is_not_an_error",),
+        (NOTIFICATION + "test_the_end_of_a_job_is_not_an_error",),
     ),
     Fault(
         "a malformed record in the store (M2)",
@@ -100,7 +104,7 @@ FAULTS = (
         "a rank's group fails and its process lives on (M6)",
         "a rank that needs it in that group learns it at once",
         (
-            TOLD + "test_survivors_are_notified_at_once",
+            NOTIFICATION + "test_survivors_are_notified_at_once",
             "unit goodbyes: a_failed_group_is_told_and_its_rank_lives_on",
         ),
     ),

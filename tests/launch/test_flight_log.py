@@ -96,7 +96,7 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
     assert folder.stat().st_mode & 0o777 == 0o700
 
     first_bad = next(c for c in analyze(folder) if not c.pass_check)
-    # The analyzer takes the first log for right: culprits are the ranks that differ from it.
+    # The analyzer takes the first log for right: ranks that differ from it are divergent.
     assert set(first_bad.mismatch_collectives) in ({1}, {0, 2})
     status, text = diagnosis(folder, capsys)
     assert status == 1

@@ -23,7 +23,7 @@ COMMANDS = ("slurmctld", "slurmd", "srun", "munged")
 PMIX = Path("/usr/lib/x86_64-linux-gnu/pmix2/lib")
 INSTALL = "tests/slurm/install.sh"
 NODES = ("n1", "n2", "n3", "n4")
-DOOMED = "n4"  # a test kills it
+KILLED_NODE = "n4"  # a test kills it
 CPUS = 6  # of a node, for Slurm; they limit the number of concurrent jobs
 START_SECONDS = 40
 # Slurm's times in seconds.

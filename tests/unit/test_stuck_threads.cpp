@@ -41,11 +41,11 @@ TEST(an_overdue_operation_is_reported_though_the_thread_is_stuck_in_another) {
   World world(2, watched.options);
   auto &first = unfreed(10), &second = unfreed(10);
   watched.faults->stick();
-  auto patient = start(world, 0, first);
+  auto pending = start(world, 0, first);
   while (!watched.faults->held()) std::this_thread::sleep_for(1ms);
-  IssueOptions hurried;
-  hurried.timeout = 100ms;
-  auto op = start(world, 0, second, hurried);
+  IssueOptions short_timeout;
+  short_timeout.timeout = 100ms;
+  auto op = start(world, 0, second, short_timeout);
   CHECK(watched.report.get_future().get().find("stuck inside the MPI library") != std::string::npos);
   watched.faults->release();
 }
