@@ -1,4 +1,4 @@
-// How the ranks of a node locate each other's group memory on their devices.
+// How the ranks of a node find each other's group memory on their devices.
 #include <unistd.h>
 
 #include <atomic>
