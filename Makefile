@@ -185,8 +185,11 @@ test-clients: $(VENV)/.package
 
 CTEST := $(BIN)/ctest --output-on-failure --timeout 1200 --parallel 3
 
-# Replaced by poisoned, consumed, resolved, Signal, Wait, zero_copy and ChainedCall.
-RETIRED := spoiled|heeded|located|locate|Notify|Await|[a-z_]+_direct|StagedCall|StagedExecution
+# Replaced by poisoned, consumed, resolved, Signal, Wait, zero_copy, ChainedCall, explain_mismatch and why_unavailable.
+RETIRED := spoiled|heeded|located|locate|Notify|Await|[a-z_]+_direct|StagedCall|StagedExecution|objection|hindrance
+# In identifiers only, also as parts. The names that are exempt belong to the watch of peers, or to others' interfaces.
+RETIRED_PARTS := hears?|heard|tells?|told|knows?|whom|believe[sd]?|strangers?|lingers?|lets?|somebody|nobody|whoever|says?|said
+EXEMPT := all_say_so|heard_|tell_failures|linger|goodbyes|watched_ranks|(board|heartbeat|lifeline|liveness|peer_watch)\.|torch_headers
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -194,6 +197,8 @@ lint: $(VENV)/.tools
 	$(BIN)/mypy
 	@git ls-files | xargs $(BIN)/codespell
 	@! grep -rnIwE '$(RETIRED)' csrc mpi_backend tests tools docs examples
+	@! grep -rnIE '(\b|_)($(RETIRED_PARTS))_|\w_($(RETIRED_PARTS))\b|\b($(RETIRED_PARTS))(\(| = |\[)' \
+	  csrc mpi_backend tests tools docs examples | grep -vE '$(EXEMPT)'
 
 # What of `make lint` is quick, at every commit (.pre-commit-config.yaml).
 hooks: $(VENV)/.tools

@@ -22,6 +22,7 @@ __all__: list[str] = [
     "dump_flight_log",
     "env_problems",
     "env_table",
+    "explain_launcher_mismatch",
     "finalize",
     "init_mpi_from_launcher",
     "kernels",
@@ -29,7 +30,6 @@ __all__: list[str] = [
     "mpi4py_handle",
     "mpi_info",
     "node_problems",
-    "objection_to_launcher",
     "remembered_choices",
     "selection_rows",
     "selection_table",
@@ -111,6 +111,9 @@ def env_problems() -> list[mpi_backend.reports.EnvProblem]:
 def env_table() -> list[mpi_backend.reports.EnvVariable]:
     """All MPI_GDR_* variables with the values in force."""
 
+def explain_launcher_mismatch(size: int) -> str:
+    """Why `size` ranks cannot start MPI with their launcher alone, and the cure; "" if they can."""
+
 def finalize(failure: str = "") -> None:
     """For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; if
     given, it neither waits for other ranks nor finalises MPI."""
@@ -134,9 +137,6 @@ def mpi_info() -> mpi_backend.reports.MpiInfo:
 def node_problems(ranks: int) -> tuple[str, str, str]:
     """The messages of init_process_group about this host with so many ranks: /dev/shm is too small to start,
     /dev/shm may be too small, this rank is bound to one processor; "" for each without a problem."""
-
-def objection_to_launcher(size: int) -> str:
-    """Why `size` ranks cannot start MPI with their launcher alone, and the cure; "" if they can."""
 
 def remembered_choices() -> tuple[str, list[mpi_backend.reports.ChoiceFile]]:
     """The folder of the choices that groups of earlier jobs measured, "" if there is none, and its files."""

@@ -210,11 +210,11 @@ def provider_in_use(library: str, env: Mapping[str, str]) -> str:
     start, Intel MPI only with shared memory off. "": none printed."""
     start = "import ctypes, sys; mpi = ctypes.CDLL(sys.argv[1]); mpi.MPI_Init(None, None); mpi.MPI_Finalize()"
     alone = {name: value for name, value in env.items() if not name.startswith(("PMI", "HYD", "MPI_LOCAL"))}
-    says = {"MPIR_CVAR_DEBUG_SUMMARY": "1", "I_MPI_DEBUG": "2", "I_MPI_FABRICS": "ofi"}
+    debug_variables = {"MPIR_CVAR_DEBUG_SUMMARY": "1", "I_MPI_DEBUG": "2", "I_MPI_FABRICS": "ofi"}
     try:
         result = subprocess.run(
             [sys.executable, "-I", "-c", start, library],
-            env={**alone, **says}, capture_output=True, text=True, timeout=60,
+            env={**alone, **debug_variables}, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return ""

@@ -238,7 +238,7 @@ def are_of_an_allocation(found: list[str]) -> bool:
     return all(name in ALLOCATIONS or name.startswith(("SLURM_", "FLUX_")) for name in found)
 
 
-def objection(env: Environment, rank: str | None, size: str | None, script: str) -> str | None:
+def explain_mismatch(env: Environment, rank: str | None, size: str | None, script: str) -> str | None:
     """Why this process cannot be the rank that torch was given, with the remedy; None if it can.
 
     `rank`, `size`: by argument or by RANK and WORLD_SIZE, None if missing. `script`: name for commands.
@@ -248,7 +248,7 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
         if (rank, size) == (str(placement.rank), str(placement.size)):
             return None
         ranks = "1 rank" if placement.size == 1 else f"{placement.size} ranks"
-        given, unset = _given(rank, size)
+        given, unset = describe_given(rank, size)
         own = "" if None in (rank, size) else ", or set MASTER_ADDR and MASTER_PORT for ranks of your own"
         return (
             f"{given} set, but {placement.launcher} started {ranks} and this is rank {placement.rank}: "
@@ -258,7 +258,7 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
         return None
     run = f"`mpi-gdr run -n {{}} {script}`"
     if rank is not None or size is not None:
-        given, unset = _given(rank, size)
+        given, unset = describe_given(rank, size)
         return (
             f"{given} set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher sets the rest: "
             f"{unset} for one rank alone, or start all ranks with {run.format(size or 'N')}"
@@ -278,7 +278,7 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
     )
 
 
-def _given(rank: str | None, size: str | None) -> tuple[str, str]:
+def describe_given(rank: str | None, size: str | None) -> tuple[str, str]:
     """("RANK=0 and WORLD_SIZE=2 are", "`unset RANK WORLD_SIZE`"), without those that are None."""
     given = [(name, value) for name, value in (("RANK", rank), ("WORLD_SIZE", size)) if value is not None]
     text = " and ".join(f"{name}={value}" for name, value in given) + (" are" if len(given) > 1 else " is")

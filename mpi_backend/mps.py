@@ -79,7 +79,7 @@ def daemon(env: Mapping[str, str], mask: Iterable[int] = ()) -> Iterator[dict[st
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def control(env: Mapping[str, str], mask: Iterable[int], *arguments: str, say: str = "") -> None:
+def control(env: Mapping[str, str], mask: Iterable[int], *arguments: str, input_text: str = "") -> None:
     """Runs the control program. Raises MpsError with its output."""
     command = [CONTROL, *arguments]
     # To a file: the daemon inherits the output, so a pipe would stay open.
@@ -95,7 +95,7 @@ def control(env: Mapping[str, str], mask: Iterable[int], *arguments: str, say: s
                 preexec_fn=unblock(mask),
                 start_new_session=True,  # Ctrl-C is for the ranks, which end cleanly while the daemon runs
             )
-            process.communicate(say, timeout=SECONDS)
+            process.communicate(input_text, timeout=SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -112,7 +112,7 @@ def stop(env: Mapping[str, str], mask: Iterable[int], folder: Path) -> None:
     """Quits the daemon by its command, else by its process id. A daemon that did not start has none."""
     pid_file = folder / f"{CONTROL}.pid"
     try:
-        control(env, mask, say="quit\n")
+        control(env, mask, input_text="quit\n")
     except MpsError:
         with contextlib.suppress(OSError, ValueError):
             os.kill(int(pid_file.read_text()), signal.SIGKILL)

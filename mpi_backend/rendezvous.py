@@ -51,7 +51,7 @@ def env_handler(
         check_ranks(*given, missing)
         alone = ranks is None and given in ((None, None), ("0", "1"))
         if given == (None, None):
-            say_alone()
+            become_single_rank()
     if not missing or (ranks is None and not alone):
         yield from original(url, **kwargs)
         return
@@ -72,7 +72,7 @@ def meet(rank: int, size: int, timeout: timedelta) -> Store:
     from ._creator import select_accelerator
     from .extension import _C
 
-    problem = " ".join(_C.objection_to_launcher(size).split())
+    problem = " ".join(_C.explain_launcher_mismatch(size).split())
     where = master_address.offered(os.environ)
     if problem:
         if where is None:
@@ -116,13 +116,13 @@ def is_for_us() -> bool:
 
 def check_ranks(rank: str | None, size: str | None, address_is_missing: bool) -> None:
     """Raises ValueError with the remedy if variables of another job, or of none, would mislead torch."""
-    problem = launchers.objection(os.environ, rank, size, name_of_script())
+    problem = launchers.explain_mismatch(os.environ, rank, size, name_of_script())
     # A user's own ranks under a launcher are valid with an address.
     if problem is not None and (address_is_missing or None in (rank, size)):
         raise ValueError(f"mpi-gdr: {problem}")
 
 
-def say_alone() -> None:
+def become_single_rank() -> None:
     """Makes this process, which has no rank, a world of one."""
     print(
         "mpi-gdr: no launcher: a world of one rank; start N ranks with "

@@ -238,10 +238,10 @@ def version_of(mpiexec: str, seconds: float = 60) -> str | None:
     return result.stdout + result.stderr
 
 
-def is_open_mpi(mpiexec: str, said: str | None = None) -> bool:
+def is_open_mpi(mpiexec: str, version_text: str | None = None) -> bool:
     """Open MPI spells some options its own way; all others follow Hydra."""
-    said = said or version_of(mpiexec) or ""
-    return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", said, re.IGNORECASE))
+    version_text = version_text or version_of(mpiexec) or ""
+    return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", version_text, re.IGNORECASE))
 
 
 def launcher_arguments(open_mpi: bool, options: argparse.Namespace, variables: list[str]) -> list[str]:

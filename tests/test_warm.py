@@ -58,8 +58,8 @@ def test_gets_what_a_program_inherits(tmp_path):
     inherited = {"cwd": tmp_path, "env": {"OF_THE_TEST": "yes"}, "pass_fds": [writer]}
     with running(script(program, "a b", str(writer)), stdin=subprocess.PIPE, **inherited) as process:
         os.close(writer)
-        said, _ = process.communicate("from here")
-        assert said == f"{['a b', str(writer)]} {tmp_path} yes from here {os.sched_getaffinity(0)}\n"
+        output, _ = process.communicate("from here")
+        assert output == f"{['a b', str(writer)]} {tmp_path} yes from here {os.sched_getaffinity(0)}\n"
         assert os.read(reader, 100) + os.read(reader, 1) == b"by the pipe"  # no other process can write there
     os.close(reader)
 
@@ -79,8 +79,8 @@ def test_what_it_inherits_is_open_until_it_ends():
 
 
 def test_its_own_options_are_not_the_programs():
-    said = python("-u", "-B", "-c", "import sys; print(sys.argv)", "-u", "-B").expect()
-    assert said == "['-c', '-u', '-B']\n"
+    output = python("-u", "-B", "-c", "import sys; print(sys.argv)", "-u", "-B").expect()
+    assert output == "['-c', '-u', '-B']\n"
 
 
 def test_compiles_as_python_does():

@@ -124,8 +124,8 @@ std::optional<Launcher> find_launcher(MpiFamily family) {
   return std::nullopt;
 }
 
-std::string objection_to_launcher(MpiFamily family, BootstrapMode request, const std::string& mpi_version,
-                                  int size) {
+std::string explain_launcher_mismatch(MpiFamily family, BootstrapMode request, const std::string& mpi_version,
+                                      int size) {
   const std::string settle = "set MASTER_ADDR and MASTER_PORT to rank 0's host and a free port there";
   if (size == 1) return "";
   if (request == BootstrapMode::Store) return "MPI_GDR_BOOTSTRAP=store needs a store: " + settle;

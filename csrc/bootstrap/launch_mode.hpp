@@ -34,8 +34,8 @@ struct Launcher {
 std::optional<Launcher> find_launcher(MpiFamily family);
 
 // Why `size` ranks cannot start MPI with their launcher alone, and the remedy; or "". Reads the environment.
-std::string objection_to_launcher(MpiFamily family, BootstrapMode request, const std::string& mpi_version,
-                                  int size);
+std::string explain_launcher_mismatch(MpiFamily family, BootstrapMode request, const std::string& mpi_version,
+                                      int size);
 
 struct Proposal {
   std::string error;  // why this rank cannot continue; all ranks then raise

@@ -124,10 +124,10 @@ std::optional<double> start_of_pid_namespace() {
 std::int64_t launcher_pid(const char* pmi_fd) {
   ucred launcher{};
   socklen_t size = sizeof launcher;
-  constexpr uid_t kNobody = static_cast<uid_t>(-1);  // the value for sockets of other families
+  constexpr uid_t kNoUser = static_cast<uid_t>(-1);  // the value for sockets of other families
   const bool known = pmi_fd &&
                      ::getsockopt(std::atoi(pmi_fd), SOL_SOCKET, SO_PEERCRED, &launcher, &size) == 0 &&
-                     launcher.uid != kNobody;
+                     launcher.uid != kNoUser;
   return known ? launcher.pid : -1;
 }
 

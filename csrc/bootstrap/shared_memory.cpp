@@ -61,9 +61,9 @@ std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool
          comfortable(ranks) + ")";
 }
 
-std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
-                                       const std::vector<std::optional<std::uint64_t>>& free,
-                                       const std::string& library, bool started) {
+std::string explain_shared_memory_shortage(const std::vector<int>& node_of_rank,
+                                           const std::vector<std::optional<std::uint64_t>>& free,
+                                           const std::string& library, bool started) {
   // Only MPICH 5 has been measured, not the MPIs derived from it.
   const std::size_t version = library.find_first_of("0123456789");
   if (library.rfind("MPICH", 0) != 0 || version == std::string::npos ||

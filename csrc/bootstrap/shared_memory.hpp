@@ -14,9 +14,9 @@ std::optional<std::uint64_t> free_shared_memory();
 
 // Why shared memory certainly does not suffice, which would raise SIGBUS in MPICH; or "". `free`: bytes by
 // rank; `library`: first line of its version; `started`: others may have allocated their part.
-std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
-                                       const std::vector<std::optional<std::uint64_t>>& free,
-                                       const std::string& library, bool started = false);
+std::string explain_shared_memory_shortage(const std::vector<int>& node_of_rank,
+                                           const std::vector<std::optional<std::uint64_t>>& free,
+                                           const std::string& library, bool started = false);
 
 // A warning if `free` bytes are few for this many ranks of a host; or "". `started` as above.
 std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool started);

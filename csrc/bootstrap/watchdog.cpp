@@ -103,7 +103,7 @@ void Watchdog::exit_inside(int status) noexcept try {
 void Watchdog::run(Deadline deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
   // A peer that has ended may have done its part already: the call then returns soon.
-  constexpr std::chrono::milliseconds kLook(250), kBelieve(3000);
+  constexpr std::chrono::milliseconds kLook(250), kConfirm(3000);
   Deadline since = deadline;
   std::string reason;  // the first: later ones may be its consequence
   for (auto now = std::chrono::steady_clock::now(); lost_ && now < deadline;
@@ -115,7 +115,7 @@ void Watchdog::run(Deadline deadline) {
       reason = found;
       since = now;
     }
-    if (reason.empty() || now < since + kBelieve) continue;
+    if (reason.empty() || now < since + kConfirm) continue;
     announce(" cannot return: " + reason, kExitStuck);
     unlink_mpich_shared_memory();
     ::_exit(kExitStuck);

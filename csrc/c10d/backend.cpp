@@ -121,7 +121,7 @@ void MpiBackend::wait_for_accelerator() {
   for (const auto& [operation, copied_back, result] : earlier) {
     // A message may precede the peer's barrier; if a stream waits for it, it is part of that stream's work.
     if (operation->info().channel == Channel::PointToPoint && !(result && result->awaited())) continue;
-    operation->heard.store(true, std::memory_order_release);
+    operation->has_host_waiter.store(true, std::memory_order_release);
     try {
       group_->engine().wait(*operation);
     } catch (const Error&) {  // reported by its Work
@@ -169,7 +169,7 @@ MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) cons
 }
 
 // Torch's flight recorder (2.15) and compiled code use the Works of synchronous calls.
-bool MpiBackend::asked_for_works() const {
+bool MpiBackend::returns_works() const {
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
   if (ended_hooks_->any()) return true;
 #endif
@@ -203,7 +203,7 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
     if (call.async) return work;
     // Waits here: no hand-off to the progress thread and, as with NCCL, no Work to wait for.
     work->complete();
-    if (asked_for_works()) return work;
+    if (returns_works()) return work;
     return nullptr;
   });
 }

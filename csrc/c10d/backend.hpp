@@ -154,7 +154,7 @@ class MpiBackend : public c10d::Backend {
   };
   Profile profile(const TensorCall& call, bool joins) const;
   WorkPtr run(TensorCall&& call);
-  bool asked_for_works() const;
+  bool returns_works() const;
   // Issues the call, without its epilogues; on a device with them: `result` describes what they leave there.
   OperationPtr hand_over(TensorCall& call, IssueOptions& options,
                          const std::shared_ptr<StreamResult>& result);
@@ -181,7 +181,7 @@ class MpiBackend : public c10d::Backend {
 
   BackendPtr make_child(const StorePtr& store, std::vector<int> world_ranks, int rank,
                         const c10d::Backend::Options& opts);
-  BackendPtr known_child(const c10d::Store* store);  // null: no live child over it
+  BackendPtr find_child(const c10d::Store* store);  // null: no live child over it
 
   const std::shared_ptr<Group> group_;
   const std::vector<int> world_ranks_;  // by rank of the group

@@ -273,8 +273,8 @@ PYBIND11_MODULE(_C, m) {
         }),
         py::arg("rank"), py::arg("size"), py::arg("timeout_seconds"), release(),
         "Initialises MPI in a process that an MPI launcher started, without a store.");
-  m.def("objection_to_launcher", translating(+[](int size) { return network().objection_to_launcher(size); }),
-        py::arg("size"),
+  m.def("explain_launcher_mismatch",
+        translating(+[](int size) { return network().explain_launcher_mismatch(size); }), py::arg("size"),
         "Why `size` ranks cannot start MPI with their launcher alone, and the cure; \"\" if they can.");
   m.def("broadcast_bytes", translating(+[](const py::bytes& data, int root) {
           std::string text = data;
@@ -300,7 +300,7 @@ PYBIND11_MODULE(_C, m) {
           const auto free = free_shared_memory();
           const std::string version = network().info().version;
           return std::tuple(
-              objection_to_shared_memory(std::vector(count, 0), std::vector(count, free), version),
+              explain_shared_memory_shortage(std::vector(count, 0), std::vector(count, free), version),
               free ? warning_of_shared_memory(*free, count, false) : "",
               binding_problem(usable_cpus(), ranks, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
         }),

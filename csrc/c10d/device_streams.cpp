@@ -112,9 +112,9 @@ bool serves_devices(c10::DeviceType type) {
   if (!library) return false;
   std::string why;
   if (library->device_count(why) > 0) return true;
-  static std::once_flag told;
+  static std::once_flag logged;
   if (c10::impl::VirtualGuardImpl(type).deviceCount() > 0)
-    std::call_once(told, [&] {
+    std::call_once(logged, [&] {
       log(LogLevel::Warn, "INIT", "torch sees devices, but the ", library->name(), " library (",
           library->built(), ") sees none: ", why,
           ". Their tensors are copied to the host and back, blocking");

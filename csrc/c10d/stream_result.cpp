@@ -12,7 +12,7 @@
 namespace mpi_gdr::torch_binding {
 namespace {
 
-void tell_allocator(const std::vector<at::Tensor>& tensors, const c10::Stream& stream) {
+void record_stream(const std::vector<at::Tensor>& tensors, const c10::Stream& stream) {
   const c10::impl::VirtualGuardImpl device(stream.device_type());
   for (const at::Tensor& tensor : tensors) {
     if (tensor.device() != stream.device()) continue;
@@ -54,7 +54,7 @@ void StreamResult::order(const c10::Stream& consumer) {
   if (arrived_) return arrived_->block(consumer);
   gate_->wait(*streams_->queue(consumer));
   // Copies on other streams are unknown to the allocator, and kept memory may be released before they end.
-  if (consumer != home_) tell_allocator(kept_, consumer);
+  if (consumer != home_) record_stream(kept_, consumer);
   {
     const c10::StreamGuard guard(consumer);
     for (auto& arrival : arrivals_) arrival();
@@ -131,7 +131,7 @@ void StreamResult::leave_to(const c10::Stream& stream) {
     const std::lock_guard lock(mutex_);
     done.swap(kept_);
   }
-  tell_allocator(done, stream);
+  record_stream(done, stream);
 }
 
 }  // namespace mpi_gdr::torch_binding

@@ -108,7 +108,7 @@ bool MpiWork::isCompleted() {
   if (open_.load(std::memory_order_acquire)) return false;  // torch 2.15 asks inside a block
   if (Operation& op = operation("is_completed"); !op.finished()) {
     // Polling is not waiting; but torch 2.15 polls once after each call.
-    if (asked_.exchange(true, std::memory_order_relaxed)) engine_.expect(op);
+    if (polled_.exchange(true, std::memory_order_relaxed)) engine_.expect(op);
     return false;
   }
   settle();
@@ -132,7 +132,7 @@ int MpiWork::sourceRank() const {
   // wait() may have blocked only the stream; the host's part names the source.
   if (result_ && is_message) {
     const WithoutGil no_gil;
-    op.heard.store(true, std::memory_order_release);
+    op.has_host_waiter.store(true, std::memory_order_release);
     with_torch_errors([&] { engine_.wait(op); });
   }
   const MessageExecution* message = nullptr;
@@ -185,7 +185,7 @@ void MpiWork::throw_error() const {
 bool MpiWork::complete(std::chrono::milliseconds timeout) {
   Operation& op = operation("wait");
   if (result_ && with_torch_errors([&] { return wait_on_device(op, timeout); })) return true;
-  op.heard.store(true, std::memory_order_release);
+  op.has_host_waiter.store(true, std::memory_order_release);
   try {
     engine_.wait(
         op, timeout == kNoTimeout ? std::nullopt : std::optional<std::chrono::nanoseconds>(bounded(timeout)),

@@ -74,7 +74,7 @@ class MpiWork : public c10d::Work {
   const bool timed_;
   mutable std::vector<uint64_t> completion_keys_;  // grows while open_, by the block's thread
   std::atomic<bool> open_{true};                   // until bind() or drop()
-  std::atomic<bool> asked_{false};                 // isCompleted() has returned false
+  std::atomic<bool> polled_{false};                // isCompleted() has returned false
   OperationPtr operation_;
   std::shared_ptr<StreamResult> result_;
   std::mutex settle_mutex_;  // epilogues_, error_, and writing Operation::settled

@@ -123,8 +123,8 @@ void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, co
     const Slice whole{Buffer::Output, 0, output_count(spec)};
     const std::uint64_t index = kind.output == Contents::Block ? block_offset(spec, spec.rank) : 0;
     if (kind.output == Contents::None) {
-      if (!run.heard(spec.rank).complete(spec.size))
-        reject("rank ", spec.rank, " leaves the barrier when only ranks ", run.heard(spec.rank).text(),
+      if (!run.predecessors(spec.rank).complete(spec.size))
+        reject("rank ", spec.rank, " leaves the barrier when only ranks ", run.predecessors(spec.rank).text(),
                " have entered it");
     } else if (kind.output == Contents::Splits) {
       expect_splits(run, specs, spec.rank);

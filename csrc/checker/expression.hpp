@@ -60,7 +60,7 @@ class ExpressionTable {
   ExpressionId intern(std::vector<ExpressionId> key, Expression expression);
   ReduceOp op_;
   std::vector<Expression> expressions_;
-  std::map<std::vector<ExpressionId>, ExpressionId> known_;  // {kind, operands ...}
+  std::map<std::vector<ExpressionId>, ExpressionId> interned_;  // {kind, operands ...}
 };
 
 }  // namespace mpi_gdr

@@ -32,10 +32,10 @@ class RaceDetector {
     std::uint32_t round = 0, step = 0;
   };
 
-  // In the order of some run. `knows`: the lane's clock when the round began. Throws CheckFailure.
-  void access(const Access& access, const VectorClock& knows, std::size_t lane_of_owner);
-  // `knows`: the owner's clock at its end. Throws CheckFailure.
-  void end(int owner, const VectorClock& knows) const;
+  // In the order of some run. `clock`: the lane's when the round began. Throws CheckFailure.
+  void access(const Access& access, const VectorClock& clock, std::size_t lane_of_owner);
+  // `clock`: the owner's at its end. Throws CheckFailure.
+  void end(int owner, const VectorClock& clock) const;
 
  private:
   struct History {

@@ -25,7 +25,7 @@ class Simulation {
   const CheckResult& costs() const { return costs_; }
   Values output(int rank, const Slice& slice) const;
   // The ranks on whose start the end of `rank` depends; for barriers only.
-  RankSet heard(int rank) const;
+  RankSet predecessors(int rank) const;
   ExpressionTable& expressions() { return table_; }
 
  private:
@@ -35,13 +35,13 @@ class Simulation {
     std::uint32_t round = 0, remaining = 0;
     std::vector<bool> done;  // steps of the current round
     // At the start of the current round, and at its end.
-    RankSet heard, heard_next;
+    RankSet predecessors, predecessors_next;
     std::uint64_t depth = 0, depth_next = 0;
     VectorClock clock, clock_next;                // only for shared schedules
     std::map<std::size_t, std::size_t> consumed;  // number of Waits, by lane of the peer
   };
   struct Notice {  // the state of a lane, carried by a Signal or Send
-    RankSet heard;
+    RankSet predecessors;
     std::uint64_t depth = 0;
     VectorClock clock;
   };
@@ -49,7 +49,7 @@ class Simulation {
     std::size_t lane;
     std::uint32_t step;
     Values values;
-    Notice news;
+    Notice notice;
   };
   struct Waiting {  // a Wait
     std::size_t lane;
@@ -81,11 +81,11 @@ class Simulation {
   void match(Channel& channel);
   void signal(std::size_t lane);
   void wait(std::size_t lane, std::uint32_t step);
-  Notice news(const LaneState& lane) const {
-    return {barrier() ? lane.heard : RankSet(), lane.depth, lane.clock};
+  Notice notice(const LaneState& lane) const {
+    return {barrier() ? lane.predecessors : RankSet(), lane.depth, lane.clock};
   }
-  void hear(LaneState& state, const Notice& notice) const;
-  void heed(const Waiting& waiting, const Notice& notice);
+  void merge_notice(LaneState& state, const Notice& notice) const;
+  void satisfy(const Waiting& waiting, const Notice& notice);
   Values read(std::size_t lane, std::uint32_t step, const Slice& slice);
   void write(std::size_t lane, std::uint32_t step, const Slice& slice, const Values& values);
   std::size_t owner(std::size_t lane, const Slice& slice) const {

@@ -73,9 +73,9 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
     // 0 both ranks of a pair wait, so that they compare their counts.
     const std::uint64_t next = i == 0 ? 0 : i + 1;
     const auto waits = [&](const Slice& in, const Slice& out) { return has(in, i) || has(out, next); };
-    bool heard = false;
-    for (std::uint64_t q = 0; q < p; ++q) heard = heard || (q != rank && waits(sent[q], received[q]));
-    if (heard) writer.signal();
+    bool signals = false;
+    for (std::uint64_t q = 0; q < p; ++q) signals = signals || (q != rank && waits(sent[q], received[q]));
+    if (signals) writer.signal();
     writer.copy(rooms.chunk(received[rank], i), rooms.chunk(sent[rank], i));
     for (std::uint64_t k = 1; k < p; ++k) {
       const std::uint64_t q = (rank + k) % p;

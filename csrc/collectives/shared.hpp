@@ -31,10 +31,10 @@ inline void meet(ScheduleWriter& writer, const CollectiveSpec& spec) {
 enum class Way : std::uint8_t { FromRoot, ToRoot, Both };
 inline void meet_root(ScheduleWriter& writer, const CollectiveSpec& spec, Way way) {
   const bool root = spec.rank == spec.root;
-  const bool tells = way == Way::Both || root == (way == Way::FromRoot);
+  const bool signals = way == Way::Both || root == (way == Way::FromRoot);
   const bool waits = way == Way::Both || root == (way == Way::ToRoot);
   writer.round();
-  if (tells) writer.signal();
+  if (signals) writer.signal();
   if (waits && !root) writer.wait(spec.root);
   if (waits && root)
     for (int k = 1; k < spec.size; ++k) writer.wait(wrap(spec.rank + k, spec.size));

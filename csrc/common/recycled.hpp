@@ -28,7 +28,7 @@ class RecycledMemory {
     }
     return memory ? memory : ::operator new(Bytes);
   }
-  static void give(void* memory) noexcept {
+  static void put(void* memory) noexcept {
     if (!in_use_.test_and_set(std::memory_order_acquire)) {
       const bool room = count_ < kMost;
       if (room) kept_[count_++] = memory;
@@ -57,7 +57,7 @@ struct Recycled {
     return n == 1 ? static_cast<T*>(RecycledMemory<sizeof(T)>::take()) : std::allocator<T>().allocate(n);
   }
   void deallocate(T* memory, std::size_t n) noexcept {
-    n == 1 ? RecycledMemory<sizeof(T)>::give(memory) : std::allocator<T>().deallocate(memory, n);
+    n == 1 ? RecycledMemory<sizeof(T)>::put(memory) : std::allocator<T>().deallocate(memory, n);
   }
   friend bool operator==(Recycled, Recycled) { return true; }
 };

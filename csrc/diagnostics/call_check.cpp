@@ -145,12 +145,12 @@ void CallCheck::compare_headers() const {
     first = 0;  // equal calls with different dtypes
   std::ostringstream text;
   text << "the ranks called different collectives: ";
-  std::vector<bool> told(size_, false);
+  std::vector<bool> listed(size_, false);
   for (int r = 0; r < size_; ++r) {
-    if (told[r]) continue;
+    if (listed[r]) continue;
     std::vector<int> alike;
     for (int other = r; other < size_; ++other)
-      if (equal(theirs_[other], theirs_[r])) alike.push_back(other), told[other] = true;
+      if (equal(theirs_[other], theirs_[r])) alike.push_back(other), listed[other] = true;
     text << (r ? "; " : "") << (alike.size() > 1 ? "ranks " : "rank ") << rank_list(alike) << " called "
          << text_of(theirs_[r], first);
   }
@@ -198,16 +198,16 @@ void CallCheck::judge_pairs() {
 
 void CallCheck::compare_verdicts() const {
   std::ostringstream text;
-  std::vector<std::pair<int, int>> told;  // both ranks of a pair report it
+  std::vector<std::pair<int, int>> listed;  // both ranks of a pair report it
   for (const Verdict& v : verdicts_) {
     const std::pair pair{v.sender, v.receiver};
-    if (v.sender < 0 || std::find(told.begin(), told.end(), pair) != told.end()) continue;
-    told.push_back(pair);
-    text << (told.size() > 1 ? "; " : "") << "rank " << v.sender << " sends " << v.sent << " bytes to rank "
+    if (v.sender < 0 || std::find(listed.begin(), listed.end(), pair) != listed.end()) continue;
+    listed.push_back(pair);
+    text << (listed.size() > 1 ? "; " : "") << "rank " << v.sender << " sends " << v.sent << " bytes to rank "
          << v.receiver << ", which expects " << v.expected << " bytes from it";
     if (ours_[0].calls > 1) text << " (call " << v.call + 1 << " of " << ours_[0].calls << ')';
   }
-  if (!told.empty())
+  if (!listed.empty())
     fail(ErrorCode::Mismatch, "the ranks called ", ours_[0].name, " seq=", ours_[0].sequence,
          " with splits that do not match: ", text.str());
 }

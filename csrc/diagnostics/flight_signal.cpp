@@ -31,7 +31,7 @@ void on_signal(int) {
   errno = saved;
 }
 
-void tell(const char* subject, const char* what, const FileWriter::Result& written) {
+void log_written(const char* subject, const char* what, const FileWriter::Result& written) {
   log(LogLevel::Warn, subject,
       written.problem.empty() ? std::string(what) + " is in " + written.path : written.problem);
 }
@@ -80,8 +80,8 @@ void FlightSignal::run() {
       return;
     }
     if (count >= kStop) return;
-    if (writer_) tell("FLIGHT", "the flight log", writer_->write("signal", std::chrono::seconds(10)));
-    if (trace_) tell("TRACE", "the trace", trace_->write("signal", std::chrono::seconds(10)));
+    if (writer_) log_written("FLIGHT", "the flight log", writer_->write("signal", std::chrono::seconds(10)));
+    if (trace_) log_written("TRACE", "the trace", trace_->write("signal", std::chrono::seconds(10)));
   }
 }
 

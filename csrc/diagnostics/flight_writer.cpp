@@ -108,11 +108,11 @@ void FlightWriter::failed_elsewhere(const std::string& reason) {
 }
 
 std::string FlightWriter::group_failed(const std::string& reason) {
-  return path().empty() ? "" : write_and_tell(reason, kFlightPatience);
+  return path().empty() ? "" : write_and_describe(reason, kFlightPatience);
 }
 
-std::string FlightWriter::write_and_tell(const std::string& reason,
-                                         std::chrono::milliseconds patience) const {
+std::string FlightWriter::write_and_describe(const std::string& reason,
+                                             std::chrono::milliseconds patience) const {
   const Result result = write(reason, patience);
   return result.problem.empty() ? "; flight log: " + result.path
                                 : "; the flight log could not be written: " + result.problem;

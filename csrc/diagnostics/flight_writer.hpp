@@ -37,7 +37,7 @@ class FlightWriter : public Observer {
   Result write(const std::string& reason, std::chrono::milliseconds patience,
                const std::string& path = {}) const;
   // Writes the file; returns "; flight log: /tmp/..." or the error, to append to a message.
-  std::string write_and_tell(const std::string& reason, std::chrono::milliseconds patience) const;
+  std::string write_and_describe(const std::string& reason, std::chrono::milliseconds patience) const;
 
   std::uint32_t opened(const GroupInfo& group) override { return log_->add_group(group); }
   void describe(std::uint32_t group, const std::string& description) override {

@@ -19,13 +19,13 @@ void* keep(DeviceWork& work, std::uint64_t bytes, const Allocate& allocate) {
 
 }  // namespace
 
-void ProgramFactory::keep_for_good(std::shared_ptr<const ipc::DeviceNode> node) {
+void ProgramFactory::keep_until_exit(std::shared_ptr<const ipc::DeviceNode> node) {
   static_cast<void>(new std::shared_ptr<const ipc::DeviceNode>(std::move(node)));
 }
 
 // Any thread may drop the last reference, when the device must not be called.
 ProgramFactory::~ProgramFactory() {
-  if (device_node_) keep_for_good(std::move(device_node_));
+  if (device_node_) keep_until_exit(std::move(device_node_));
 }
 
 std::shared_ptr<const ipc::DeviceNode> ProgramFactory::share_devices(

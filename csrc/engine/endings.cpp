@@ -78,13 +78,13 @@ std::exception_ptr Endings::fail_group(Operation& operation, ErrorCode code, std
   GroupState& group = operation.group();
   if (!group.failed()) {
     const std::vector<int> pending = operation.pending_peers();
-    text = tell_failure(operation, std::move(text), &pending);
+    text = report_failure(operation, std::move(text), &pending);
     group.fail_with("the group failed earlier: " + text, code, false, others);
   }
   return make_error(code, text);
 }
 
-std::string Endings::tell_failure(Operation& operation, std::string text, const std::vector<int>* pending) {
+std::string Endings::report_failure(Operation& operation, std::string text, const std::vector<int>* pending) {
   observers_.each(operation.numbers, [&](Observer& o, const auto& number) {
     o.failed(operation, number, Clock::now(), text, pending);
   });

@@ -33,7 +33,7 @@ class Endings {
   std::exception_ptr fail_group(Operation& operation, ErrorCode code, std::string text,
                                 Others others = Others::Unaware);
   // Notifies observers of a first failure; returns `text` and what they add. `pending` may be null.
-  std::string tell_failure(Operation& operation, std::string text, const std::vector<int>* pending);
+  std::string report_failure(Operation& operation, std::string text, const std::vector<int>* pending);
   enum class Waiting { ForPeers, ForItsTurn, ForTheRole };
   // `waiting` ForPeers: with the role.
   std::string timeout_text(const Operation& operation, Waiting waiting, const std::vector<int>& peers) const;

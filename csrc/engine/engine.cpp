@@ -154,7 +154,7 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
         if (role) peers = operation.pending_peers();
         text = endings_.timeout_text(operation,
                                      role ? Endings::Waiting::ForPeers : Endings::Waiting::ForTheRole, peers);
-        text = endings_.tell_failure(operation, std::move(text), role ? &peers : nullptr);
+        text = endings_.report_failure(operation, std::move(text), role ? &peers : nullptr);
         operation.group().fail_with("the group failed earlier: " + text, ErrorCode::Timeout);
       } else {
         const std::string reason = operation.group().failure();
@@ -188,7 +188,7 @@ void Engine::lose(const std::vector<GroupState*>& groups, const std::string& rea
     std::string names = "group " + well.front()->name();
     if (well.size() > 1) names += " and " + std::to_string(well.size() - 1) + " more";
     const std::string text = reason + observers().group_failed(names + ": " + reason);
-    for (GroupState* group : well) group->fail_with(text, ErrorCode::Remote, false, Others::Know);
+    for (GroupState* group : well) group->fail_with(text, ErrorCode::Remote, false, Others::Notified);
   }
   for (GroupState* group : groups) endings_.end_background(group, group->failure());
 }

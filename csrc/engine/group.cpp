@@ -140,7 +140,7 @@ OperationPtr Group::issue_locked(Issue& issue) {
   const std::uint64_t sequences = operation->info().sequences;
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
   try {
-    tell_observers(*operation, issue.calls);
+    notify_observers(*operation, issue.calls);
     issue.begin_here =
         operation->background() && operation->keeps_to_memory() &&
         (sequences ? issue.calls.size() == 1 && issue.largest_buffer <= kBegunHere : !turns_taken_);
@@ -172,9 +172,9 @@ void Group::make_parts(Issue& issue) {
   const IssueOptions& options = issue.options;
   OperationInfo& info = issue.info;
   std::vector<Operation::Part>& parts = issue.parts;
-  const std::size_t asked_for = issue.calls.size();
+  const std::size_t requested = issue.calls.size();
   const Counters counted = issue.counters;
-  parts.reserve(asked_for + (options.join ? 1 : 0));
+  parts.reserve(requested + (options.join ? 1 : 0));
   if (options.stream) issue.device.programs = std::make_shared<DeviceParts>();
   for (std::size_t i = 0; i < issue.calls.size(); ++i) {
     const Call& call = issue.calls[i];
@@ -200,8 +200,8 @@ void Group::make_parts(Issue& issue) {
         parts.back().execution = std::make_unique<GatedExecution>(std::move(parts.back().execution),
                                                                   options.gate, turns_.take(*message));
     }
-    if (i < asked_for) info.algorithm = std::move(algorithm);  // not an added barrier's
-    if (i + 1 == asked_for && ProgramFactory::barrier_is_due(counted, issue.counters)) {
+    if (i < requested) info.algorithm = std::move(algorithm);  // not an added barrier's
+    if (i + 1 == requested && ProgramFactory::barrier_is_due(counted, issue.counters)) {
       CollectiveCall barrier;
       barrier.spec = {Collective::Barrier, rank_, size_};
       issue.calls.emplace_back(std::move(barrier));  // invalidates `call`
@@ -231,12 +231,12 @@ OperationPtr Group::make_operation(Issue& issue) {
     });
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
-    operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
+    operation->on_finished([callback = std::move(options.on_finished), operation] { callback(*operation); });
   operation->on_ended = std::move(options.on_ended);
   return operation;
 }
 
-void Group::tell_observers(Operation& operation, const std::vector<Call>& calls) {
+void Group::notify_observers(Operation& operation, const std::vector<Call>& calls) {
   const OperationInfo& info = operation.info();
   const int tag = programs_.tags().header(info.sequence);
   std::size_t i = 0;
@@ -256,7 +256,7 @@ void Group::launch(Operation& operation, const DeviceWork& work, const StreamTar
   } catch (const std::exception& e) {
     const std::string text = operation.describe() + ": the device refused its part: " + e.what();
     // There is no Work to do so.
-    operation.on_finished([refused = operation.shared_from_this()] { let_the_device_go_on(refused); });
+    operation.on_finished([refused = operation.shared_from_this()] { unblock_device(refused); });
     fail_with("the group failed earlier: " + text, ErrorCode::System, true);
     engine_.carry(operation.shared_from_this(), false);  // ends it
     fail(ErrorCode::System, text);
@@ -280,10 +280,10 @@ void Group::release_replays() const noexcept {
 
 void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   std::unique_lock lock(issue_mutex_);
-  tell_of_failure(node);
+  notify_on_failure(node);
   std::shared_ptr<const ipc::DeviceNode> before = programs_.share_devices(std::move(node));
   lock.unlock();  // releasing the previous one may take long
-  if (before && (failed() || programs_.captured_on())) ProgramFactory::keep_for_good(std::move(before));
+  if (before && (failed() || programs_.captured_on())) ProgramFactory::keep_until_exit(std::move(before));
 }
 
 }  // namespace mpi_gdr

@@ -99,7 +99,7 @@ class Group : public GroupState {
   OperationPtr issue_locked(Issue& issue);
   void make_parts(Issue& issue);
   OperationPtr make_operation(Issue& issue);
-  void tell_observers(Operation& operation, const std::vector<Call>& calls);
+  void notify_observers(Operation& operation, const std::vector<Call>& calls);
   // Submits the device programs. If the device refuses, the group fails: the other ranks run the operation.
   void launch(Operation& operation, const DeviceWork& work, const StreamTarget& target);
   GroupShape shape() const { return {options_.name, rank_, size_, max_tag_}; }

@@ -31,10 +31,10 @@ GroupState::~GroupState() {
 }
 
 void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused, Others others) noexcept {
-  std::array<std::function<void()>, 2> told;
+  std::array<std::function<void()>, 2> callbacks;
   {
     std::lock_guard lock(failure_mutex_);
-    if (refused && notified_node_) notified_node_->tell_refused();
+    if (refused && notified_node_) notified_node_->publish_refused();
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
       failure_ = reason;
@@ -44,10 +44,10 @@ void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused
     failure_code_ = code;
     failed_.store(true, std::memory_order_release);
     // Before devices are unblocked: other ranks must not consume their results.
-    if (notified_node_) notified_node_->tell_failed();
-    told.swap(on_failure_);
+    if (notified_node_) notified_node_->publish_failed();
+    callbacks.swap(on_failure_);
   }
-  for (const auto& callback : told)
+  for (const auto& callback : callbacks)
     if (callback) callback();
   if (others == Others::Unaware && options_.on_failed) options_.on_failed(*this, failure());
 }
@@ -62,9 +62,9 @@ ErrorCode GroupState::failure_code() const {
   return failure_code_;
 }
 
-void GroupState::tell_of_failure(std::shared_ptr<const ipc::DeviceNode> node) {
+void GroupState::notify_on_failure(std::shared_ptr<const ipc::DeviceNode> node) {
   std::lock_guard lock(failure_mutex_);
-  if (node && failed()) node->tell_failed();
+  if (node && failed()) node->publish_failed();
   notified_node_ = std::move(node);
 }
 

@@ -41,7 +41,7 @@ struct GroupOptions {
 };
 
 // Whether the other ranks have been notified why the group failed here.
-enum class Others : bool { Unaware, Know };
+enum class Others : bool { Unaware, Notified };
 
 // A member issues nothing more. Earlier operations continue; a later collective fails the group with `text`,
 // and so does a message that needs the member one second after `when` and its own start.
@@ -106,7 +106,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
  protected:
   GroupState(GroupOptions options, std::unique_ptr<Transport> transport, bool one_by_one);
 
-  void tell_of_failure(std::shared_ptr<const ipc::DeviceNode> node);  // notified of a failure; null: none
+  void notify_on_failure(std::shared_ptr<const ipc::DeviceNode> node);  // notified of a failure; null: none
   const GroupOptions options_;
   std::unique_ptr<Transport> transport_;
   const int rank_, size_, max_tag_;

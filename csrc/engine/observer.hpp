@@ -80,10 +80,10 @@ class Observers {
   explicit Observers(std::vector<std::shared_ptr<Observer>> list) : list_(std::move(list)) {
     MPI_GDR_CHECK(list_.size() <= kMost);
   }
-  // Calls tell(observer, element) with the observer's element of `kept`, a Groups or Numbers.
-  template <typename Kept, typename Tell>
-  void each(Kept& kept, Tell&& tell) const {
-    for (std::size_t i = 0; i < list_.size(); ++i) tell(*list_[i], kept[i]);
+  // Calls call(observer, element) with the observer's element of `kept`, a Groups or Numbers.
+  template <typename Kept, typename Function>
+  void each(Kept& kept, Function&& call) const {
+    for (std::size_t i = 0; i < list_.size(); ++i) call(*list_[i], kept[i]);
   }
   bool one_by_one() const {
     return std::any_of(list_.begin(), list_.end(), [](const auto& o) { return o->one_by_one(); });

@@ -124,7 +124,7 @@ std::string Operation::describe() const {
   return text.str();
 }
 
-void let_the_device_go_on(const OperationPtr& operation) noexcept {
+void unblock_device(const OperationPtr& operation) noexcept {
   if (operation->release_device()) return;
   try {
     quiet_thread("mpigdr-release", [operation] {

@@ -82,7 +82,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // The result of message i, after finished() without an error; retire() frees the parts of collectives.
   const Execution& part(std::size_t i) const { return *parts_[i].execution; }
 
-  std::atomic<bool> heard{false};  // set before a host thread waits, which throws the failure; never cleared
+  // Stored before a host thread waits, which throws the failure; never cleared.
+  std::atomic<bool> has_host_waiter{false};
   std::atomic<bool> settled{false};  // MpiWork::settle() has run: epilogues are done or have failed
   std::atomic<int> waiters{0};       // threads that will release the buffers; if none, see Engine::Releases
   std::atomic<bool> urgent{false};   // the progress thread must not leave it to its caller, or it has ended
@@ -138,6 +139,6 @@ using OperationPtr = std::shared_ptr<Operation>;
 
 // Unblocks the device from a failed operation, repeatedly, since other ranks may overwrite the flags. Does
 // not block: starts a thread if once is not enough. Any thread, also several at once.
-void let_the_device_go_on(const OperationPtr& operation) noexcept;
+void unblock_device(const OperationPtr& operation) noexcept;
 
 }  // namespace mpi_gdr

@@ -71,7 +71,7 @@ class ProgramFactory {
   const ipc::DeviceNode* captured_on() const { return captured_on_.load(std::memory_order_acquire); }
 
   std::shared_ptr<const ipc::DeviceNode> share_devices(std::shared_ptr<const ipc::DeviceNode> node);
-  static void keep_for_good(std::shared_ptr<const ipc::DeviceNode> node);
+  static void keep_until_exit(std::shared_ptr<const ipc::DeviceNode> node);
 
  private:
   bool has_native(const CollectiveSpec& spec) const {

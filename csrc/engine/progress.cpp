@@ -71,9 +71,9 @@ bool Progress::pass(const Operation* only, const Operation* awaited) {
     end_overdue(now);
     return poll_active(now, awaited) || arrived;
   } catch (const std::bad_alloc&) {
-    fail_for_want_of_memory();
+    fail_out_of_memory();
   } catch (const NoMemory&) {
-    fail_for_want_of_memory();
+    fail_out_of_memory();
   }
   return true;
 }
@@ -190,7 +190,7 @@ bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
       const std::vector<int> peers = operation->pending_peers();
       fail(ErrorCode::Timeout, endings_.timeout_text(*operation, Endings::Waiting::ForPeers, peers));
     } else if (const auto left = group.unreachable(*operation, now)) {
-      others = left->failed ? Others::Know : Others::Unaware;
+      others = left->failed ? Others::Notified : Others::Unaware;
       fail(ErrorCode::Remote, operation->describe(), ": ", left->text);
     } else {
       if (options_.on_slow && !operation->slow && group.is_slow(operation->info(), now)) {
@@ -231,7 +231,7 @@ void Progress::end_overdue(Clock::time_point now) {
   }
 }
 
-void Progress::fail_for_want_of_memory() noexcept {
+void Progress::fail_out_of_memory() noexcept {
   release_memory_reserve();
   const auto fail_one = [&](const OperationPtr& operation) {
     const std::exception_ptr error = endings_.memory_error(*operation, kNoMemoryForRecords);
@@ -255,7 +255,7 @@ void Progress::close(GroupState& group) {
   try {
     start(group, now);  // empties its window of finished ones
   } catch (const std::bad_alloc&) {
-    fail_for_want_of_memory();
+    fail_out_of_memory();
   }
   // The program may reuse buffers now. Others wait for a pass, if any: abandon() may block in a library.
   traffic_.ended += std::erase_if(active_, [&](const OperationPtr& operation) {

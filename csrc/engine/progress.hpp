@@ -64,7 +64,7 @@ class Progress {
   bool advance_parts(Operation& operation);  // and notifies observers of choices
   bool was_complete(Operation& operation);
   void end_overdue(Clock::time_point now);  // fails overdue operations that have not started
-  void fail_for_want_of_memory() noexcept;  // fails everything outstanding
+  void fail_out_of_memory() noexcept;       // fails everything outstanding
   void set_current(const OperationPtr& operation);
 
   const EngineOptions& options_;

@@ -46,7 +46,7 @@ ScratchPool::Block ScratchPool::take(std::size_t bytes) {
   return Block(this, memory, bytes);
 }
 
-void ScratchPool::give_back(void* memory, std::size_t bytes) noexcept {
+void ScratchPool::release(void* memory, std::size_t bytes) noexcept {
   try {
     std::lock_guard lock(mutex_);
     if (kept_ + bytes <= kMostKept) {

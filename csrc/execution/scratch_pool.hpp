@@ -26,19 +26,19 @@ class ScratchPool {
     void leak() noexcept { (void)memory_.release(); }
 
    private:
-    struct GiveBack {
+    struct Release {
       ScratchPool* pool;
       std::size_t bytes;
-      void operator()(void* memory) const noexcept { pool->give_back(memory, bytes); }
+      void operator()(void* memory) const noexcept { pool->release(memory, bytes); }
     };
-    std::unique_ptr<void, GiveBack> memory_;
+    std::unique_ptr<void, Release> memory_;
   };
 
   // Throws NoMemory.
   Block take(std::size_t bytes);
 
  private:
-  void give_back(void* memory, std::size_t bytes) noexcept;
+  void release(void* memory, std::size_t bytes) noexcept;
   void drop_kept() noexcept;
 
   static constexpr std::size_t kMostKept = std::size_t{256} << 20;  // bytes kept for reuse at most

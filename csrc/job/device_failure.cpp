@@ -23,7 +23,7 @@ void device_operation_failed(const OperationPtr& failed) {
   const Operation& operation = *failed;
   const GroupState& group = operation.group();
   const bool on_purpose = !group.failed() || group.failure_code() == ErrorCode::Aborted;
-  if (on_purpose || operation.heard.load(std::memory_order_acquire)) return let_the_device_go_on(failed);
+  if (on_purpose || operation.has_host_waiter.load(std::memory_order_acquire)) return unblock_device(failed);
   std::string text = group.failure();
   try {
     std::rethrow_exception(operation.error());
@@ -33,7 +33,7 @@ void device_operation_failed(const OperationPtr& failed) {
   if (!Env::get().end_on_device_failure) {
     log(LogLevel::Warn, "COLL", text,
         "; results on the device are undefined, the next call on the group raises");
-    return let_the_device_go_on(failed);
+    return unblock_device(failed);
   }
   log(LogLevel::Warn, "COLL", text,
       "; the device continues with undefined results, so this process ends "

@@ -170,10 +170,10 @@ void Job::start_engine(const std::vector<Member>& members, int rank, int size) {
   options.on_slow = [this](const Operation& operation) { liveness_.slow_calls().note(operation); };
   engine_ = Engine::create(options);
   set_last_words([flight = flight_, trace = trace_](const std::string& reason) -> std::string {
-    std::string told;
-    if (flight) told = flight->write_and_tell(reason, std::chrono::seconds(1));  // null: turned off
-    if (trace) trace->write(reason, std::chrono::milliseconds(500));             // second, as the longer file
-    return told;
+    std::string outcome;
+    if (flight) outcome = flight->write_and_describe(reason, std::chrono::seconds(1));  // null: turned off
+    if (trace) trace->write(reason, std::chrono::milliseconds(500));  // second, as the longer file
+    return outcome;
   });
   if ((flight_ || trace_) && Env::get().flight_signal)
     flight_signal_ = std::make_unique<FlightSignal>(Env::get().flight_signal, flight_, trace_);
@@ -287,18 +287,18 @@ void Job::finalize(const std::string& failure) noexcept {
   }
   if (stuck) skip_other_exit_handlers();  // except later ones, which run first
   const auto start = Clock::now();
-  bool told = false;
+  bool reported = false;
   std::optional<std::uint64_t> sum = liveness_.checksum_of_calls();
   const bool finalized = network_.finalize(orderly && failure.empty(), sum, [&] {
-    if (!told && Clock::now() - start > std::chrono::seconds(1)) {
-      told = true;
+    if (!reported && Clock::now() - start > std::chrono::seconds(1)) {
+      reported = true;
       liveness_.farewell(true, milliseconds(500));
     }
     return liveness_.missing();
   });
-  if (told && !finalized) liveness_.give_up(milliseconds(500));
+  if (reported && !finalized) liveness_.give_up(milliseconds(500));
   // Another library finalises MPI: there was no wait.
-  if (!told && !finalized && !network_.failed()) liveness_.farewell(true, milliseconds(500));
+  if (!reported && !finalized && !network_.failed()) liveness_.farewell(true, milliseconds(500));
   liveness_.linger();
   liveness_.stop(milliseconds(500));
   if (!unsettled.empty())

@@ -194,7 +194,7 @@ void Liveness::on_news(const News& news, bool found_here) {
   const bool self = contains(news.ranks, rank());
   // Of a stopped process nothing else may say so: a thread in torch's own store calls gets no error. One
   // rank says it for all.
-  if (news.kind == News::Kind::Slow && !self) slow_calls_.hear(news);
+  if (news.kind == News::Kind::Slow && !self) slow_calls_.receive(news);
   const bool may_return = news.kind == News::Kind::Quiet || news.kind == News::Kind::Back;
   const bool loud = found_here && (may_return || news.kind == News::Kind::Silent);
   log(loud ? LogLevel::Warn : LogLevel::Info, "ALIVE", news.text);

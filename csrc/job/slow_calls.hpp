@@ -27,7 +27,7 @@ class SlowCalls {
   // A collective of this rank is slow. Called with the progress role; does not wait.
   void note(const Operation& operation) noexcept;
   // Takes another rank's announcement, of kind Slow. Throws if it is malformed.
-  void hear(const News& news);
+  void receive(const News& news);
   bool idle();  // nothing to do for look()
 
   // Announces noted calls that no rank has announced; calls `differs`, which fails the group, for mismatches.
@@ -52,7 +52,7 @@ class SlowCalls {
 
   std::mutex mutex_;  // guards all below
   std::deque<Noted> noted_;
-  std::deque<Call> heard_;      // received, not compared yet
+  std::deque<Call> received_;   // received, not compared yet
   std::deque<Call> announced_;  // by any rank: not repeated
   int announcements_ = 0;       // by all ranks, which share a bounded room for news
 };

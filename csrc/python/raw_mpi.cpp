@@ -86,7 +86,8 @@ void bind_raw_mpi(py::module_& module) {
   using release = py::call_guard<py::gil_scoped_release>;
   py::module_ m = module.def_submodule("raw_mpi", "MPI's own collectives, bare: for the benchmark.");
   m.def(
-      "objection", [](const PyCall& call) { return raw().objection(raw_call(call)); }, py::arg("call"),
+      "explain_unsupported", [](const PyCall& call) { return raw().explain_unsupported(raw_call(call)); },
+      py::arg("call"),
       "Why MPI cannot do it, or \"\". A call is (collective, in_place, input, output, dtype, count, op, "
       "root).");
   m.def("time", &time_call, py::arg("call"), py::arg("warmup"), py::arg("iterations"),

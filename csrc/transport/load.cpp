@@ -31,7 +31,7 @@ constexpr struct {
 Network* loaded = nullptr;
 std::string loaded_name;
 
-std::string what_the_loader_says() {
+std::string loader_error() {
   const char* const text = ::dlerror();
   return text ? text : "the dynamic loader gives no reason";
 }
@@ -42,8 +42,7 @@ void load_network(const std::string& path) {
   if (loaded) return;
   // Global even if another library has opened it locally: ours finds its symbols there.
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (!library)
-    fail(ErrorCode::System, "the MPI library ", path, " cannot be loaded: ", what_the_loader_says());
+  if (!library) fail(ErrorCode::System, "the MPI library ", path, " cannot be loaded: ", loader_error());
   const auto* const found =
       std::ranges::find_if(kNetworks, [&](const auto& n) { return n.stands_on(library); });
   if (found == std::end(kNetworks)) fail(ErrorCode::InvalidUsage, path, " is not an MPI library");
@@ -51,7 +50,7 @@ void load_network(const std::string& path) {
   const std::string file = own_folder() + "libmpi_gdr_" + loaded_name + ".so";
   void* const ours = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!ours)
-    fail(ErrorCode::InvalidUsage, "mpi-gdr cannot use ", path, ": ", what_the_loader_says(),
+    fail(ErrorCode::InvalidUsage, "mpi-gdr cannot use ", path, ": ", loader_error(),
          ". Not built for the ABI of this MPI? `mpi-gdr info` shows the ABIs of this build");
   loaded = reinterpret_cast<NetworkFunction>(::dlsym(ours, kNetworkSymbol))(library);
 }

@@ -100,7 +100,7 @@ class Network {
   virtual std::vector<std::string> summary() const = 0;
 
   // Why `ranks` ranks cannot start with their launcher alone, and the cure; "" if they can.
-  virtual std::string objection_to_launcher(int ranks) const { return ""; }
+  virtual std::string explain_launcher_mismatch(int ranks) const { return ""; }
   // Replaces `text` by the root's: an address before there is a store. Collective over all ranks, after
   // start(); blocks. Ends the process if a rank does not come within `timeout`.
   virtual void broadcast(std::string& text, int root,

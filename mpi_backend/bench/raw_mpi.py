@@ -92,7 +92,7 @@ class MpiRanks:
         runs = {}
         for place, run in found.items():
             call = self._call(collective, case, place == "in", run)
-            if not raw_mpi.objection(call.arguments):
+            if not raw_mpi.explain_unsupported(call.arguments):
                 runs[place] = run._replace(call=call, output=self._result(collective, case, call, run))
         return runs
 

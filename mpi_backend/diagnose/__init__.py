@@ -6,7 +6,7 @@ import sys
 
 from ..command_line import Parser
 from .compare import Job, findings
-from .dumps import PREFIX, BadDump, read_folder, strangers
+from .dumps import PREFIX, BadDump, describe_foreign_writers, read_folder
 from .report import print_report
 
 
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     except (BadDump, OSError) as error:
         print(f"mpi-gdr diagnose: {error}", file=sys.stderr)
         return 2
-    for sentence in strangers(options.directory):
+    for sentence in describe_foreign_writers(options.directory):
         print(f"mpi-gdr diagnose: {sentence}: the logs may have been altered", file=sys.stderr)
     try:
         job = Job(dumps, options.patience)

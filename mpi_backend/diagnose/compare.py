@@ -32,7 +32,7 @@ class Finding:
     """One problem. `time`: ns since the epoch, when the first rank called."""
 
     time: int
-    culprits: list[int]
+    divergent: list[int]
     text: str
 
 
@@ -141,8 +141,8 @@ def _collectives(job: Job, group: Group) -> Finding | None:
             texts = [f"{ranks_text(ranks)} called {call_text(entry)}" for ranks, entry in sets]
             smallest = len(sets[-1][0])
             tie = len(sets[0][0]) == smallest
-            culprits = [r for ranks, _ in sets if tie or len(ranks) == smallest for r in ranks]
-            return Finding(time, sorted(culprits), where + "different calls: " + "; ".join(texts))
+            divergent = [r for ranks, _ in sets if tie or len(ranks) == smallest for r in ranks]
+            return Finding(time, sorted(divergent), where + "different calls: " + "; ".join(texts))
         if kind_error := _splits_error(group, callers):
             return Finding(time, sorted(callers), where + kind_error)
         stuck = [rank for rank, entry in callers.items() if job.stuck(rank, entry)]
@@ -209,7 +209,7 @@ def _messages(job: Job) -> list[Finding]:
         text = f"messages of group {names[uid]}: rank {rank} {verb} {entry['bytes']} bytes "
         text += f"{toward} with tag {tag} ({call_text(entry)}, number {number})"
         counterpart = table.get((key, not sends))
-        culprits = [peer] if peer >= 0 else [rank]
+        divergent = [peer] if peer >= 0 else [rank]
         if peer >= 0 and peer not in job.dumps:
             text += f"; rank {peer} wrote no log"
         elif sends and counterpart is None and _receives_from_any(table, uid, destination, tag):
@@ -218,11 +218,11 @@ def _messages(job: Job) -> list[Finding]:
             text += f", which it never {other}"
         elif counterpart is not None and counterpart["bytes"] != entry["bytes"]:
             text += f", which {other} {counterpart['bytes']} bytes"
-            culprits = sorted([rank, peer])
+            divergent = sorted([rank, peer])
         elif counterpart is not None:
             text += f"; the two did not match: it is {counterpart['state']} on rank {peer}"
-            culprits = sorted([rank, peer])
-        found.append(Finding(entry["time_created_ns"], culprits, text))
+            divergent = sorted([rank, peer])
+        found.append(Finding(entry["time_created_ns"], divergent, text))
     return found
 
 

@@ -87,7 +87,7 @@ def read_dump(path: Path) -> Dump:
     return cast(Dump, dump)
 
 
-def strangers(directory: str) -> list[str]:
+def describe_foreign_writers(directory: str) -> list[str]:
     """Sentences about what other users may have written: the folder itself, and files in it."""
     folder, user = Path(directory), os.geteuid()
     doubts = []

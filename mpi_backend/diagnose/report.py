@@ -45,6 +45,6 @@ def print_report(job: Job, found: list[Finding]) -> None:
         print("No divergence found.")
         return
     first, *others = found
-    print(f"First divergence, {ranks_text(first.culprits)}: {first.text}")
+    print(f"First divergence, {ranks_text(first.divergent)}: {first.text}")
     for other in others:
-        print(f"Then, {ranks_text(other.culprits)}: {other.text}")
+        print(f"Then, {ranks_text(other.divergent)}: {other.text}")

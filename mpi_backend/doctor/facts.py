@@ -148,8 +148,8 @@ def mpiexec() -> tuple[str, bool | None] | None:
     path = run.find_mpiexec()
     if path is None:
         return None
-    said = run.version_of(path, COMMAND_SECONDS)
-    return path, None if said is None else run.is_open_mpi(path, said)
+    version_text = run.version_of(path, COMMAND_SECONDS)
+    return path, None if version_text is None else run.is_open_mpi(path, version_text)
 
 
 def srun_plugins(env: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -94,9 +94,9 @@ def check_shared_memory(site: Site) -> Iterator[Finding]:
     if site.extension is None or site.shared_memory is None:
         yield Finding("not known", "the size of /dev/shm, or how much of it this MPI needs", page=SHARED)
         return
-    objection, warning, _ = site.extension.node_problems(ranks)
-    if objection:
-        yield Finding("bad", objection, page=SHARED)
+    problem, warning, _ = site.extension.node_problems(ranks)
+    if problem:
+        yield Finding("bad", problem, page=SHARED)
     elif warning:
         yield Finding("remark", warning, advice="docker --shm-size, or a larger tmpfs", page=SHARED)
     else:

@@ -97,7 +97,7 @@ def check_launcher(site: Site) -> Iterator[Finding]:
         else:
             yield Finding("good", f"{who}: MPI starts over torch's store")
         return
-    sentence = launchers.objection(env, env.get("RANK"), env.get("WORLD_SIZE"), "train.py")
+    sentence = launchers.explain_mismatch(env, env.get("RANK"), env.get("WORLD_SIZE"), "train.py")
     if launcher is None:
         if sentence and not launchers.are_of_an_allocation(launchers.traces(env)):
             yield Finding("bad", sentence, page=WHEN_NOT)
@@ -136,7 +136,7 @@ def launcher_problem(site: Site) -> str:
     if site.extension is None:
         return "the extension cannot be loaded"
     try:
-        return " ".join(site.extension.objection_to_launcher(site.job.size).split())
+        return " ".join(site.extension.explain_launcher_mismatch(site.job.size).split())
     except (RuntimeError, ValueError) as error:
         return str(error)
 

@@ -238,15 +238,15 @@ def recv_any_source(check: Checker, plan: Plan) -> None:
             if plan.rank != receiver:
                 dist.send(check.put(data(torch.float32, count, plan.rank, plan)), receiver, tag=tag)
                 continue
-            heard = []
+            sources = []
             for _ in range(plan.size - 1):
                 tensor = check.put(torch.zeros(count))
                 source = dist.recv(tensor, None, tag=tag)
-                heard.append(source)
+                sources.append(source)
                 expected = data(torch.float32, count, source, plan)
                 check.result(tensor, expected, dtype=torch.float32, count=count, source=source)
             others = [r for r in range(plan.size) if r != receiver]
-            check.that(sorted(heard) == others, sorted(heard), others, count=count)
+            check.that(sorted(sources) == others, sorted(sources), others, count=count)
         dist.barrier()  # keeps messages for the next receiver apart
 
 

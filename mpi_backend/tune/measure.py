@@ -30,7 +30,7 @@ REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 BLOCKS = ("all_gather", "reduce_scatter", "gather", "scatter")
 LEAST_ROUNDS, MOST_ROUNDS = 3, 40
 # A candidate this many times slower than the best is dropped.
-HOPELESS = 3.0
+MAX_SLOWDOWN = 3.0
 
 
 Groups = list[tuple["ProcessGroup", dict[str, str]]]
@@ -171,7 +171,7 @@ def race(
         best = min(quantile(samples[name], 0.5) for name in running)
         # Equal on all ranks, unlike the clocks, so that all decide alike.
         running = [
-            name for name in running if name == keep or quantile(samples[name], 0.5) <= HOPELESS * best
+            name for name in running if name == keep or quantile(samples[name], 0.5) <= MAX_SLOWDOWN * best
         ]
         if turn + 1 < LEAST_ROUNDS:
             continue

@@ -259,7 +259,7 @@ def test_bad_command_lines(argv, message, capsys):
         (True, "cuda", "it takes a GPU for each of 2 ranks, and there are 1"),
     ],
 )
-def test_what_nccl_lacks_is_said(available, device, message, monkeypatch, capsys):
+def test_what_nccl_lacks_is_reported(available, device, message, monkeypatch, capsys):
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: available)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(SystemExit) as status:

@@ -193,7 +193,7 @@ def test_what_two_parts_hide_of_each_other():
     assert device.hidden(overlap) == 75
 
 
-def test_a_plot_says_bytes_machine_and_date(tmp_path, monkeypatch):
+def test_a_plot_names_bytes_machine_and_date(tmp_path, monkeypatch):
     figures = []
     figure = pytest.importorskip("matplotlib.figure").Figure
     monkeypatch.setattr(figure, "savefig", lambda self, *args, **keywords: figures.append(self))

@@ -70,7 +70,7 @@ def test_deepspeed_s_own_launcher_on_one_host(over_gloo, tmp_path):
     same(losses(tmp_path, stages=2), over_gloo)
 
 
-@pytest.mark.skipif(namespaces.hindrance() != "", reason=namespaces.hindrance())
+@pytest.mark.skipif(namespaces.why_unavailable() != "", reason=namespaces.why_unavailable())
 def test_deepspeed_s_mpich_launcher_on_two_nodes(over_gloo, tmp_path):
     """The launcher starts ranks by mpirun and ssh; this ssh is a script that enters a node's namespaces."""
     with contextlib.ExitStack() as stack:

@@ -188,7 +188,7 @@ def test_a_job_on_several_nodes_has_a_secret(tmp_path):
     assert [f.level for f in found(start.check_meeting, tmp_path, job=HYDRA, meeting=COMPUTED)] == ["good"]
 
 
-def test_without_the_extension_nothing_that_it_knows_is_good(tmp_path):
+def test_without_the_extension_its_facts_are_not_good(tmp_path):
     missing = site(tmp_path, mpi=None, extension=None, import_problem="mpi-gdr cannot load its extension")
     rows = {row.topic: row.check for row in doctor.CHECKS}
     for topic in ("variables", "MPI", "launcher", "/dev/shm"):
@@ -269,15 +269,15 @@ def test_other_ranks_of_a_node_ask_what_is_theirs_alone(tmp_path):
     assert topics(SRUN._replace(rank=2, local_rank=0)) == everything  # first rank of its node
 
 
-def test_what_is_alike_on_all_ranks_is_said_once(tmp_path):
+def test_what_is_alike_on_all_ranks_is_reported_once(tmp_path):
     known = {"files": ETHERNET, "extension": extension(REFUSED), "meeting": COMPUTED}
     rank_2 = site(tmp_path, env=SLURM_STEP, job=SRUN._replace(rank=2), **known)
-    said = doctor.findings(rank_2, doctor.CHECKS)
-    assert [(topic, f.level) for topic, f in said if f.of_job] == [
+    shared = doctor.findings(rank_2, doctor.CHECKS)
+    assert [(topic, f.level) for topic, f in shared if f.of_job] == [
         ("launcher", "remark"),
         ("rendezvous", "remark"),
     ]
-    assert doctor.lines_of_other_rank(rank_2, said) == []
+    assert doctor.lines_of_other_rank(rank_2, shared) == []
 
 
 def test_in_a_plain_shell():

@@ -56,8 +56,8 @@ def test_the_order_of_the_rules(nothing, monkeypatch):
     )
     launched = MpiLibrary(f"{nothing}/site/lib64/libmpi.so.12", "beside the launcher")
     assert found(LD_LIBRARY_PATH=path) == launched
-    asked = found(LD_LIBRARY_PATH=path, MPI_GDR_MPI_LIBRARY="/mine/libmpi.so")
-    assert asked == MpiLibrary("/mine/libmpi.so", "MPI_GDR_MPI_LIBRARY")
+    chosen = found(LD_LIBRARY_PATH=path, MPI_GDR_MPI_LIBRARY="/mine/libmpi.so")
+    assert chosen == MpiLibrary("/mine/libmpi.so", "MPI_GDR_MPI_LIBRARY")
     monkeypatch.setattr(mpi_library, "loaded_libraries", lambda: ["/other/libmpi.so.12.1"])
     assert found() == MpiLibrary("/other/libmpi.so.12.1", "already loaded by this process")
 
@@ -144,11 +144,14 @@ def test_another_than_the_loaded_one_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("variable", "message"),
     [("/nowhere/libmpi.so.12", "cannot open shared object file"), ("libm.so.6", "is not an MPI library")],
 )
-def test_what_is_no_mpi_is_refused(asked, told):
-    text = load(MPI_GDR_MPI_LIBRARY=asked)
+def test_what_is_no_mpi_is_refused(variable, message):
+    text = load(MPI_GDR_MPI_LIBRARY=variable)
     assert (
-        text.startswith("ImportError: ") and told in text and asked in text and "MPI_GDR_MPI_LIBRARY" in text
+        text.startswith("ImportError: ")
+        and message in text
+        and variable in text
+        and "MPI_GDR_MPI_LIBRARY" in text
     )

@@ -159,7 +159,7 @@ def test_hydra_spelling(launcher, shell, tmp_path):
         ("192.0.2.1\n192.0.2.2\n", (), {"MPI_GDR_MASTER_ADDR": "x"}, "x"),
     ],
 )
-def test_the_first_host_is_where_ranks_meet(launcher, shell, tmp_path, hosts, options, env, expected):
+def test_the_first_host_is_the_rendezvous(launcher, shell, tmp_path, hosts, options, env, expected):
     (tmp_path / "hosts").write_text(hosts)
     mpiexec = launcher("HYDRA build details:", 'echo "${MPI_GDR_MASTER_ADDR-}"')
     arguments = ("-n", "2", "--hostfile", "hosts", "--mpiexec", mpiexec, *options, "/bin/true")

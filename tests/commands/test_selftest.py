@@ -44,7 +44,7 @@ def test_passes(n):
 
 
 @pytest.mark.parametrize("has_new", [True, False])
-def test_a_renamed_collective_has_the_name_that_this_torch_knows(has_new, monkeypatch):
+def test_a_renamed_collective_has_the_name_of_this_torch(has_new, monkeypatch):
     names = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
     for new, old in names.items():
         monkeypatch.setattr(dist, old, old)
@@ -199,10 +199,10 @@ def test_an_exception_fails_on_all_ranks(tmp_path):
         "def broken(*args, **kwargs): raise RuntimeError('sabotaged')\n"
         "dist.barrier = broken\n"
         "status = selftest.main(['--quick', '--json'])\n"
-        "told = Path(sys.argv[0]).parent\n"
+        "folder = Path(sys.argv[0]).parent\n"
         "rank = os.environ['RANK']\n"
-        "(told / f'status{rank}').write_text(str(status))\n"
-        "while len(list(told.glob('status*'))) < 2: time.sleep(0.01)  # a launcher ends all with the first\n"
+        "(folder / f'status{rank}').write_text(str(status))\n"
+        "while len(list(folder.glob('status*'))) < 2: time.sleep(0.01)  # a launcher ends all after one\n"
         "sys.exit(status)\n"
     )
     result = mpi_gdr("run", "-n", "2", str(script))

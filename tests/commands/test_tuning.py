@@ -67,7 +67,7 @@ def test_rows_of_a_file_and_of_a_group(tmp_path):
         assert re.search(r"^destroyed: ValueError: .*has been destroyed", output, re.M)
 
 
-def test_ranks_with_different_tables_say_so(tmp_path):
+def test_ranks_with_different_tables_get_an_error(tmp_path):
     files = [tmp_path / "one.txt", tmp_path / "two.txt"]
     files[0].write_text("barrier dissemination\n")
     files[1].write_text("barrier native\nall_reduce ring\n")
@@ -111,7 +111,7 @@ def test_info_marks_rows_that_are_not_built_in(capsys, monkeypatch):
     assert capsys.readouterr().err == "mpi-gdr info: rows.txt:3: what is wrong\n"
 
 
-def test_info_says_where_choices_come_from(tmp_path):
+def test_info_shows_where_choices_come_from(tmp_path):
     file = tmp_path / "rows.txt"
     file.write_text("\nall_gather ranks=4 ring\n")
     env = {
@@ -177,7 +177,7 @@ def test_a_switch_must_win_by_more_than_the_hysteresis():
     assert table.with_hysteresis([lucky], False) == ["ring"]
 
 
-def test_native_reduces_floats_only_if_the_user_says_so():
+def test_native_reduces_floats_only_on_request():
     points = [point(64, dtype=dtype, ring=10.0, native=1.0) for dtype in ("float32", "int32")]
     points.append(point(64, collective="broadcast", dtype="any", built_in="chain", chain=10.0, native=1.0))
     results = [result_of(*points)]
@@ -342,7 +342,7 @@ def test_a_bar_on_a_terminal_without_any_extra(tmp_path):
 
 
 @pytest.mark.parametrize("load", [0.0, 3.0])
-def test_a_loaded_machine_is_not_told_to_use_the_table(load, tmp_path, monkeypatch, capsys):
+def test_a_loaded_machine_is_not_advised_to_use_the_table(load, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tune.rank_command, "is_rank", lambda env: False)
     monkeypatch.setattr(tune.os, "getloadavg", lambda: (load, load, load))
 

@@ -56,7 +56,7 @@ def set_in_python() -> set[str]:
         if not keys:
             continue
         scope = {**vars(importlib.import_module(name)), "env": HYDRA}
-        scope["name"] = list(launchers.rank_variables(HYDRA))  # all four of say_alone()'s loop
+        scope["name"] = list(launchers.rank_variables(HYDRA))  # all four of become_single_rank()'s loop
         for key in keys:
             value = eval(ast.unparse(key), scope)
             found |= {value} if isinstance(value, str) else set(value)

@@ -36,7 +36,7 @@ def test_commands_and_variables_exist(text):
     assert {*re.findall(r"MPI_GDR_MPI_\w+", text)} <= {mpi_library.VARIABLE}
 
 
-def test_the_page_names_the_recipes_and_says_that_they_were_not_run():
+def test_the_page_names_the_recipes_as_not_run():
     section = INSTALL.partition("## Containers and Spack")[2].partition("\n## ")[0]
     for path in re.findall(r"packaging/[\w./-]+", section):
         assert (ROOT / path).exists(), path

@@ -65,7 +65,7 @@ def test_its_commands_are_the_wheels_then_the_clones():
 
 
 @pytest.mark.parametrize("names", [[], ["mpi_gdr-0.1.0-cp311-a.whl", "mpi_gdr-0.2.0-cp311-a.whl"]])
-def test_without_one_wheel_the_tool_says_so(tmp_path, names):
+def test_without_one_wheel_the_tool_fails(tmp_path, names):
     for name in [*names, "other-1.0-py3-none-any.whl"]:
         (tmp_path / name).touch()
     with pytest.raises(SystemExit, match=f"has {', '.join(names) or 'none'}: `make wheel`"):

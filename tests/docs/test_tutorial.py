@@ -44,7 +44,7 @@ $ echo 'took 1.25 ms on 2 ranks'; echo between; echo 'difference 5e-16'; touch -
         ("took 1.25 ms on 2 ranks\nbetween", "expected the end, instead of 'difference 5e-16'"),
     ],
 )
-def test_what_differs_is_told(tmp_path, expected, wrong):
+def test_what_differs_is_shown(tmp_path, expected, wrong):
     (tmp_path / "out").mkdir()
     result = labs(tmp_path, PAGE.format(folder=tmp_path / "out", expected=expected))
     index = (tmp_path / "out" / "index.html").read_text()
@@ -63,7 +63,7 @@ def test_each_lab_keeps_its_pictures(tmp_path):
     assert 'name="viewport"' in index and "max-width" in index
 
 
-def test_a_command_that_fails_is_told(tmp_path):
+def test_a_command_that_fails_is_reported(tmp_path):
     result = labs(tmp_path, "```console\n$ echo 1; exit 3\n1\n```\n")
     assert result.returncode == 1 and "WRONG: status 3" in result.stdout
 

@@ -47,7 +47,7 @@ class World {
     const bool eager = bytes <= eager_bytes_;
     slots_[handle].done = eager;
     if (lost) return handle;
-    Message message{from, tag, bytes, {}, data, eager ? kNobody : handle};
+    Message message{from, tag, bytes, {}, data, eager ? kNone : handle};
     Mailbox& box = mailbox(to, channel);
     const auto match = std::find_if(box.posted.begin(), box.posted.end(),
                                     [&](const Receive& r) { return r.accepts(message); });
@@ -91,7 +91,7 @@ class World {
     NativeOperation& operation = entry->second;
     if (first) {
       operation.parts.resize(size_);
-      operation.requests.assign(size_, kNobody);
+      operation.requests.assign(size_, kNone);
     }
     operation.parts[rank] = collective;
     operation.requests[rank] = handle;
@@ -131,7 +131,7 @@ class World {
   }
 
  private:
-  static constexpr std::uint64_t kNobody = ~std::uint64_t{0};
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
   struct Slot {
     bool done = false;
@@ -144,7 +144,7 @@ class World {
     std::size_t bytes;
     std::vector<std::byte> buffered;  // eager
     const void* data;                 // not eager: the sender's memory
-    std::uint64_t sender;             // request to complete on matching; kNobody if none
+    std::uint64_t sender;             // request to complete on matching; kNone if none
     const std::byte* bytes_at() const { return data ? static_cast<const std::byte*>(data) : buffered.data(); }
   };
   struct Receive {
@@ -191,7 +191,7 @@ class World {
                    " do not fit a receive of " + std::to_string(receive.bytes) + " bytes";
     const std::size_t bytes = std::min(message.bytes, receive.bytes);
     if (bytes) std::memcpy(receive.data, message.bytes_at(), bytes);
-    if (message.sender != kNobody) slots_[message.sender].done = true;
+    if (message.sender != kNone) slots_[message.sender].done = true;
   }
 
   void run_native(NativeOperation& operation) {

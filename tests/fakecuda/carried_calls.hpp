@@ -87,7 +87,7 @@ inline void carry_everything(CarriedRank& self, int size, Hold& hold, bool by_ho
     all.push_back(self.prepare(algorithm, size, static_cast<int>(all.size()), by_host));
   hold.on(*self.caller);
   for (const auto& it : all) self.issue(*it);
-  hold.let_go();
+  hold.release();
   for (const auto& it : all) self.finish(*it);
   self.caller->synchronize();
   for (const auto& it : all) CarriedRank::check(*it);

@@ -63,18 +63,18 @@ inline void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(20)
 
 // Kernels of flag_kernels.cu, registered as nvcc's objects do.
 #define FLAG_KERNEL(name) "_ZN7mpi_gdr3gpu5flags" name
-inline const void* make_known(char& function, const char* name) {
+inline const void* register_kernel(char& function, const char* name) {
   __cudaRegisterFunction(nullptr, &function, &function, name, -1, nullptr, nullptr, nullptr, nullptr,
                          nullptr);
   return &function;
 }
 inline const void* write_kernel() {
   static char function;
-  return make_known(function, FLAG_KERNEL("12write_kernelIjEEvPVT_S3_"));
+  return register_kernel(function, FLAG_KERNEL("12write_kernelIjEEvPVT_S3_"));
 }
 inline const void* wait_kernel() {
   static char function;
-  return make_known(function, FLAG_KERNEL("11wait_kernelIjEEvPVKT_S3_"));
+  return register_kernel(function, FLAG_KERNEL("11wait_kernelIjEEvPVKT_S3_"));
 }
 inline const void* loaded(const void* kernel) {
   cudaFuncAttributes attributes;
@@ -100,8 +100,8 @@ inline cudaGraphExec_t end_capture(cudaStream_t stream) {
 // Expects abort() with the rule's name.
 inline void expect_fault(const char* rule, const std::function<void()>& body) {
   const unit::End end = unit::end_of(body);
-  if (end.signal == SIGABRT && end.said.find(rule) != std::string::npos) return;
-  throw std::runtime_error(std::string("expected the fault '") + rule + "', but it said '" + end.said +
+  if (end.signal == SIGABRT && end.text.find(rule) != std::string::npos) return;
+  throw std::runtime_error(std::string("expected the fault '") + rule + "', but it said '" + end.text +
                            "', signal " + std::to_string(end.signal));
 }
 

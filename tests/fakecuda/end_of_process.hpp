@@ -13,7 +13,7 @@ namespace unit {
 
 struct End {
   int signal;        // 0: none
-  std::string said;  // on stderr
+  std::string text;  // on stderr
 };
 
 // Runs `run` in a child for at most 20 s. An exception's text is included.
@@ -36,7 +36,7 @@ inline End end_of(const std::function<void()>& run) {
   ::close(ends[1]);
   char text[512];
   for (ssize_t n; (n = ::read(ends[0], text, sizeof text)) > 0;)
-    end.said.append(text, static_cast<std::size_t>(n));
+    end.text.append(text, static_cast<std::size_t>(n));
   ::close(ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);

@@ -23,13 +23,14 @@ class FlagMessages {
   }
 
   void all() {
-    tell([&] { queue_->write_flag(&flag_[0], 1); }, [&] { return flag_[0] == 1; });
-    tell([&] { queue_->write_flag64(&page_[kFlag], 1); }, [&] { return page_[kFlag] == 1; });
-    tell([&] { queue_->write_replay(&page_[kFlag], replays(), 5); }, [&] { return page_[kFlag] == kFifth; });
-    hear([&] { queue_->wait_flag(&flag_[0], 1); }, [&] { flag_[0] = 1; });
-    hear([&] { queue_->wait_flag64(&page_[kFlag], 1); }, [&] { page_[kFlag] = 1; });
-    hear([&] { queue_->wait_replay(&page_[kFlag], replays(), 0, 5); }, [&] { page_[kFlag] = kFifth; });
-    hear([&] { queue_->wait_replay(&page_[kFlag], replays(), 0, 6); }, [&] { page_[kReleased] = 1; });
+    to_host([&] { queue_->write_flag(&flag_[0], 1); }, [&] { return flag_[0] == 1; });
+    to_host([&] { queue_->write_flag64(&page_[kFlag], 1); }, [&] { return page_[kFlag] == 1; });
+    to_host([&] { queue_->write_replay(&page_[kFlag], replays(), 5); },
+            [&] { return page_[kFlag] == kFifth; });
+    to_device([&] { queue_->wait_flag(&flag_[0], 1); }, [&] { flag_[0] = 1; });
+    to_device([&] { queue_->wait_flag64(&page_[kFlag], 1); }, [&] { page_[kFlag] = 1; });
+    to_device([&] { queue_->wait_replay(&page_[kFlag], replays(), 0, 5); }, [&] { page_[kFlag] = kFifth; });
+    to_device([&] { queue_->wait_replay(&page_[kFlag], replays(), 0, 6); }, [&] { page_[kReleased] = 1; });
   }
 
  private:
@@ -46,7 +47,7 @@ class FlagMessages {
   }
 
   // From the device to the host.
-  void tell(const std::function<void()>& write, const std::function<bool()>& written) {
+  void to_host(const std::function<void()>& write, const std::function<bool()>& written) {
     begin();
     queue_->copy(memory_, &page_[kData], 8);
     queue_->copy(&page_[kSeen], memory_, 8);
@@ -57,7 +58,7 @@ class FlagMessages {
   }
 
   // From the host to the device, which has read the old value; all work is submitted before.
-  void hear(const std::function<void()>& wait, const std::function<void()>& raise) {
+  void to_device(const std::function<void()>& wait, const std::function<void()>& raise) {
     begin();
     hold_.on(*queue_);
     queue_->copy(memory_, &page_[kData], 8);
@@ -65,7 +66,7 @@ class FlagMessages {
     wait();
     queue_->copy(memory_, &page_[kData], 8);
     queue_->copy(&page_[kSeen], memory_, 8);
-    hold_.let_go();
+    hold_.release();
     while (cudaEventQuery(event_) != cudaSuccess) std::this_thread::sleep_for(std::chrono::microseconds(50));
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it has read the flag by now
     page_[kData] = ++value_;

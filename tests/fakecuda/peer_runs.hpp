@@ -54,7 +54,7 @@ class Hold {
   explicit Hold(Device& device) : flag_(device.make_flags(1)) {}
   void on(DeviceQueue& queue) { queue.wait_flag(&flag_[0], ++held_); }
   // Sleeps first, so that work that is not held has begun.
-  void let_go() {
+  void release() {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     flag_[0].store(held_, std::memory_order_release);
   }
@@ -76,7 +76,7 @@ inline void run_calls(PeerRank& self, const std::vector<Call>& calls, Grouping g
   if (hold) hold->on(*self.caller);
   for (const auto& it : all)
     if (hold) self.issue(*it);
-  if (hold) hold->let_go();
+  if (hold) hold->release();
   self.caller->synchronize();
   for (const auto& it : all) self.finish(*it);
 }
@@ -118,7 +118,7 @@ inline void replay_everything(PeerRank& self, int replays, Hold* hold = nullptr)
     if (hold) hold->on(*caller);
     CHECK(cudaGraphLaunch(exec, native) == cudaSuccess);
     if (replay % 3 == 0) CHECK(cudaGraphLaunch(exec, native) == cudaSuccess);  // the same graph again at once
-    if (hold) hold->let_go();
+    if (hold) hold->release();
     caller->synchronize();
     for (const auto& it : all) it->check(self.rank);
   }

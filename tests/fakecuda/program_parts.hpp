@@ -75,7 +75,7 @@ class ProgramParts {
       flags.end_early(device_, queues);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       const bool early = flags->through();
-      hold.let_go();
+      hold.release();
       while (!flags->through()) std::this_thread::yield();
       CHECK(!early);
       flags.over();

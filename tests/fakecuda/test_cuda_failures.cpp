@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Every later call of `function` fails in this process, which must not have used CUDA yet.
-void let_fail(const char* function, int with = 999) {
+void inject_failure(const char* function, int with = 999) {
   ::setenv("FAKECUDA_FAILS", function, 1);
   ::setenv("FAKECUDA_FAILS_WITH", std::to_string(with).c_str(), 1);
 }
@@ -47,7 +47,7 @@ TEST(a_device_whose_first_calls_fail_is_none) {
         "cudaDeviceGetAttribute", "cudaDeviceGetStreamPriorityRange", "cudaEventCreateWithFlags",
         "cudaFuncGetAttributes"})
     run([function] {
-      let_fail(function);
+      inject_failure(function);
       CHECK_THROWS(load_device(0), Error, function);
     });
 }
@@ -55,7 +55,7 @@ TEST(a_device_whose_first_calls_fail_is_none) {
 TEST(calls_that_fail_are_named_and_leave_no_error_behind) {
   const auto expect = [](const char* function, const std::function<void(Device&)>& use) {
     run([=] {
-      let_fail(function);
+      inject_failure(function);
       Device& device = load_device(0);
       CHECK_THROWS(use(device), Error, function);
       CHECK(cudaGetLastError() == cudaSuccess);
@@ -92,17 +92,17 @@ TEST(calls_that_fail_are_named_and_leave_no_error_behind) {
 
 TEST(without_memory_there_is_no_memory) {
   run([] {
-    let_fail("cudaMalloc", kOutOfMemory);
+    inject_failure("cudaMalloc", kOutOfMemory);
     CHECK_THROWS(load_device(0).allocate(10), NoMemory, "10 bytes on device 0");
     CHECK(cudaGetLastError() == cudaSuccess);
   });
   run([] {
-    let_fail("cudaHostAlloc", kOutOfMemory);
+    inject_failure("cudaHostAlloc", kOutOfMemory);
     CHECK_THROWS(load_device(0).make_flags(3), NoMemory, "pinned flags");
   });
 }
 
-TEST(an_old_driver_is_told_of) {
+TEST(an_old_driver_is_reported) {
   run([] {
     ::setenv("FAKECUDA_DRIVER", "11080", 1);
     std::string why;
@@ -140,7 +140,7 @@ TEST(what_goes_when_the_driver_is_gone_goes_in_silence) {
       auto queue = device.make_queue();
       auto flags = device.make_flags(1);
       auto node = std::make_unique<ipc::DeviceNode>(device, 0, 1);
-      fakecuda::let_fail(call);
+      fakecuda::inject_failure(call);
       queue.reset();
       flags.reset();
       node.reset();
@@ -177,7 +177,7 @@ TEST(memory_that_cannot_be_mapped_is_refused) {
   expect("FAKECUDA_PEERS", "0", "peer access is not supported");
 }
 
-TEST(ranks_on_one_device_know_whether_they_take_turns) {
+TEST(ranks_on_one_device_detect_whether_they_take_turns) {
   for (const char* const slice_us : {"0", "100"})
     for (const bool alone : {false, true})
       run_processes<Tickets>(2, std::chrono::seconds(50), [&](int rank, World& world) {

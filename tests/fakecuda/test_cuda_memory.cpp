@@ -50,7 +50,7 @@ TEST(the_device_may_see_the_hosts_memory_elsewhere) {
   });
 }
 
-TEST(who_frees_waits_for_the_device_and_lets_nobody_else_in) {
+TEST(a_free_waits_for_the_device_and_excludes_other_calls) {
   run([] {
     auto* const words = make_words();
     const auto stream = make_stream(), other = make_stream();
@@ -154,7 +154,7 @@ TEST(memory_that_another_process_has_open_is_not_freed) {
   });
 }
 
-TEST(a_process_that_is_killed_lets_go_of_memory) {
+TEST(a_process_that_is_killed_releases_its_memory) {
   struct Shared {
     cudaIpcMemHandle_t handle;
     std::atomic<bool> open;

@@ -75,7 +75,7 @@ TEST(a_wait_is_for_the_record_at_the_time_of_the_call) {
   });
 }
 
-TEST(a_thread_has_a_default_stream_of_its_own_where_it_says_so) {
+TEST(a_thread_has_a_default_stream_of_its_own_on_request) {
   run([] {
     auto* const words = make_words();
     wait(cudaStreamPerThread, words[0], 1);
@@ -165,7 +165,7 @@ TEST(functions_of_the_host_are_kernels) {
   });
 }
 
-TEST(a_device_refuses_one_call_that_puts_work_on_a_stream_when_told_to) {
+TEST(a_device_refuses_one_submission_on_request) {
   run([] {
     auto* const words = make_words();
     const auto stream = make_stream();
@@ -180,7 +180,7 @@ TEST(a_device_refuses_one_call_that_puts_work_on_a_stream_when_told_to) {
   });
 }
 
-TEST(a_capture_forbids_what_may_wait_only_where_its_mode_says_so) {
+TEST(a_capture_forbids_waits_only_in_strict_modes) {
   run([] {
     const auto stream = make_stream();
     ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

@@ -22,7 +22,7 @@ void copy(void* to, const void* from, cudaStream_t stream) {
 }
 
 // The device writes 0x05050505 to the host, then the flag by `write_flag`.
-std::uint32_t told(const std::function<void(Words, cudaStream_t)>& write_flag) {
+std::uint32_t value_read_by_host(const std::function<void(Words, cudaStream_t)>& write_flag) {
   const Words words = make_words();
   const auto stream = make_stream();
   unsigned char* const memory = allocate(4);
@@ -35,7 +35,7 @@ std::uint32_t told(const std::function<void(Words, cudaStream_t)>& write_flag) {
 
 // The device reads a word, waits by `wait_flag` until the host has written a new value and the flag, and
 // reads again. All is submitted before, because later work sees the host's writes anyway.
-std::uint32_t heard(const std::function<void(Words, cudaStream_t)>& wait_flag) {
+std::uint32_t value_read_by_device(const std::function<void(Words, cudaStream_t)>& wait_flag) {
   const Words words = make_words();
   const auto stream = make_stream();
   unsigned char* const memory = allocate(4);
@@ -68,19 +68,19 @@ constexpr const char *kFenceOfWait = "fence:flag_kernels:2", *kFenceOfWrite = "f
 }  // namespace
 
 TEST(a_flag_comes_behind_what_was_written_before) {
-  run_weak("", [] { CHECK(told(write_by_stream) == 0x05050505); });
-  run_weak("", [] { CHECK(told(write_by_kernel) == 0x05050505); });
+  run_weak("", [] { CHECK(value_read_by_host(write_by_stream) == 0x05050505); });
+  run_weak("", [] { CHECK(value_read_by_host(write_by_kernel) == 0x05050505); });
 }
 
 TEST(what_comes_behind_a_wait_sees_what_was_written_before_the_flag) {
-  run_weak("", [] { CHECK(heard(wait_by_stream) == 7); });
-  run_weak("", [] { CHECK(heard(wait_by_kernel) == 7); });
+  run_weak("", [] { CHECK(value_read_by_device(wait_by_stream) == 7); });
+  run_weak("", [] { CHECK(value_read_by_device(wait_by_kernel) == 7); });
 }
 
 TEST(neither_without_the_kernels_fence) {
-  run_weak(kFenceOfWrite, [] { CHECK(told(write_by_kernel) == 0); });
-  run_weak(kFenceOfWait, [] { CHECK(heard(wait_by_kernel) == 0); });
-  run_weak(kFenceOfWait, [] { CHECK(told(write_by_kernel) == 0x05050505); });
+  run_weak(kFenceOfWrite, [] { CHECK(value_read_by_host(write_by_kernel) == 0); });
+  run_weak(kFenceOfWait, [] { CHECK(value_read_by_device(wait_by_kernel) == 0); });
+  run_weak(kFenceOfWait, [] { CHECK(value_read_by_host(write_by_kernel) == 0x05050505); });
 }
 
 TEST(the_host_sees_all_when_it_has_waited) {
@@ -134,14 +134,14 @@ TEST(functions_of_the_host_see_what_the_device_sees_and_it_sees_them) {
   });
 }
 
-TEST(places_are_told) {
+TEST(places_are_recorded) {
   run([] {
     char name[] = "/tmp/places-XXXXXX";
     CHECK(::close(::mkstemp(name)) == 0);
     ::setenv("FAKECUDA_PLACES", name, 1);
     ::setenv("FAKECUDA_MEMORY", "weak", 1);
-    told(write_by_kernel);
-    told(write_by_kernel);
+    value_read_by_host(write_by_kernel);
+    value_read_by_host(write_by_kernel);
     std::FILE* const file = std::fopen(name, "r");
     char text[1000] = {};
     static_cast<void>(!std::fread(text, 1, sizeof text - 1, file));

@@ -86,7 +86,7 @@ TEST(counts_beyond_32_bits) {
   for (int i = 0; i < 16; ++i) CHECK(window[i] == 100 + i);
 }
 
-TEST(what_a_device_believes_of_other_ranks_buffers) {
+TEST(a_device_finds_other_ranks_buffers) {
   const std::uint64_t bases[] = {0x1000, 0x2000, 0x5000, 0};  // two segments each of two ranks
   ResolveArgs args;
   args.ranks = 2;

@@ -30,7 +30,7 @@ void add_one(Thread& t, u64 address) {
 
 bool aborts(const std::string& rule, const std::function<void()>& run) {
   const End end = end_of(run);
-  return end.signal == SIGABRT && end.said.starts_with("fakecuda: " + rule);
+  return end.signal == SIGABRT && end.text.starts_with("fakecuda: " + rule);
 }
 
 // Launches one thread with 64 bytes of memory and of shared memory.
@@ -43,8 +43,8 @@ void launch_one(void (*body)(Thread&)) {
 
 bool faults(const char* rule, void (*body)(Thread&)) {
   const End end = end_of([&] { launch_one(body); });
-  return end.signal == SIGABRT && end.said.starts_with(std::string("fakecuda: ") + rule) &&
-         end.said.ends_with(" in thread 0 of block 0 of by hand\n");
+  return end.signal == SIGABRT && end.text.starts_with(std::string("fakecuda: ") + rule) &&
+         end.text.ends_with(" in thread 0 of block 0 of by hand\n");
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ TEST(resident_blocks_wait_for_each_other) {
   }
 }
 
-TEST(a_thread_that_reads_and_writes_for_long_lets_others_run) {
+TEST(a_thread_that_reads_and_writes_for_long_yields) {
   const Kernel long_one = kernel([](Thread& t) {
     for (int i = 0; i < 1000000; ++i) add_one(t, argument(t) + t.ctaid * 4);
   });

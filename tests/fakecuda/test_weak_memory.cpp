@@ -70,7 +70,7 @@ void fence_of(Thread& t) {
 
 // A message to the host, which reads it when the flag is set.
 template <int kFence>
-u32 told_to_the_host() {
+u32 read_by_host() {
   Memory& memory = fresh();
   run(kernel([](Thread& t) {
         put(t, words(t).data[0], 7);
@@ -84,7 +84,7 @@ u32 told_to_the_host() {
 
 // A message from the host to a kernel that has read the old word.
 template <int kFence>
-u32 heard_from_the_host() {
+u32 read_by_kernel() {
   Memory& memory = fresh();
   const Kernel read = kernel([](Thread& t) {
     get(t, words(t).data[0]);
@@ -102,7 +102,7 @@ u32 heard_from_the_host() {
 
 // From the first block to the other, while both run.
 template <int kFence>
-u32 told_to_another_block(u64 seed) {
+u32 read_by_other_block(u64 seed) {
   Memory& memory = fresh();
   run(kernel([](Thread& t) {
         Words& it = words(t);
@@ -124,25 +124,25 @@ u32 told_to_another_block(u64 seed) {
 }  // namespace
 
 TEST(a_message_to_the_host_needs_a_fence_of_the_system) {
-  CHECK(told_to_the_host<0>() == 0);
-  CHECK(told_to_the_host<1>() == 0);
-  CHECK(told_to_the_host<2>() == 0);
-  CHECK(told_to_the_host<3>() == 7);
+  CHECK(read_by_host<0>() == 0);
+  CHECK(read_by_host<1>() == 0);
+  CHECK(read_by_host<2>() == 0);
+  CHECK(read_by_host<3>() == 7);
 }
 
 TEST(so_does_one_from_the_host) {
-  CHECK(heard_from_the_host<0>() == 0);
-  CHECK(heard_from_the_host<1>() == 0);
-  CHECK(heard_from_the_host<2>() == 0);
-  CHECK(heard_from_the_host<3>() == 7);
+  CHECK(read_by_kernel<0>() == 0);
+  CHECK(read_by_kernel<1>() == 0);
+  CHECK(read_by_kernel<2>() == 0);
+  CHECK(read_by_kernel<3>() == 7);
 }
 
 TEST(a_message_between_blocks_needs_a_fence_of_the_device) {
   for (u64 seed = 0; seed < 20; ++seed) {
-    CHECK(told_to_another_block<0>(seed) == 0);
-    CHECK(told_to_another_block<1>(seed) == 0);
-    CHECK(told_to_another_block<2>(seed) == 7);
-    CHECK(told_to_another_block<3>(seed) == 7);
+    CHECK(read_by_other_block<0>(seed) == 0);
+    CHECK(read_by_other_block<1>(seed) == 0);
+    CHECK(read_by_other_block<2>(seed) == 7);
+    CHECK(read_by_other_block<3>(seed) == 7);
   }
 }
 

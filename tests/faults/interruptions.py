@@ -62,7 +62,7 @@ class Seen:
     left: list[str] = field(default_factory=list)
 
     @property
-    def said(self) -> list[str]:
+    def warnings(self) -> list[str]:
         return [line for rank in self.ranks for line in rank.output.splitlines() if "mpi-gdr WARN" in line]
 
     def problems(self) -> list[str]:
@@ -76,14 +76,14 @@ class Seen:
                 found.append(f"rank {rank.rank} was lost: status {rank.status}")
             if rank.times("wrong"):
                 found.append(f"rank {rank.rank}: a wrong result")
-        silent = [line for line in self.said if "has been silent" in line or "no answer for" in line]
+        silent = [line for line in self.warnings if "has been silent" in line or "no answer for" in line]
         if self.cell.seconds < REPORT and silent:
             found.append(f"reported before {REPORT} s")
         stopped = self.cell.interruption.stopped
         if self.cell.seconds > REPORT and len(stopped) == 1:
-            again = [line for line in self.said if "runs again" in line]
+            again = [line for line in self.warnings if "runs again" in line]
             if len(silent) != 1 or f"rank {stopped[0]} " not in silent[0] or len(again) != 1:
-                found.append(f"not reported once, by name: {self.said}")
+                found.append(f"not reported once, by name: {self.warnings}")
         if self.cell.seconds > REPORT and not stopped and not silent:
             found.append("not reported")
         return found

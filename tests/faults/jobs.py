@@ -32,7 +32,7 @@ class Case:
     fault: str
     operation: str = "all_reduce"
     size: str = "small"
-    told: str = ""  # pattern of every survivor's error; "": none notices anything
+    error: str = ""  # pattern of every survivor's error; "": none notices anything
     own: str = ""  # pattern of the victim's own error
     victim: int = 1
     ranks: int = 3
@@ -73,8 +73,8 @@ class Ended:
     @property
     def errors(self) -> list[str]:
         """Its exceptions, or the last message of a process stuck in MPI."""
-        said = [f"{e['kind']}: {e['text']}" for e in self.events if e["event"] == "error"]
-        return said + re.findall(r"^\[mpi-gdr\] rank .*$|^.* mpi-gdr FATAL .*$", self.output, re.MULTILINE)
+        found = [f"{e['kind']}: {e['text']}" for e in self.events if e["event"] == "error"]
+        return found + re.findall(r"^\[mpi-gdr\] rank .*$|^.* mpi-gdr FATAL .*$", self.output, re.MULTILINE)
 
     def story(self) -> str:
         events = "\n".join(json.dumps(e)[:600] for e in self.events[-8:])
@@ -261,14 +261,14 @@ def problems(case: Case, ranks: Sequence[Ended]) -> list[str]:
             found.append(f"{what} was ended by signal {-rank.status}")
         began = max([*struck, *rank.times("start", "call")])
         limit = case.deadline + GRACE + BUSY
-        if case.told and rank.time > began + limit:
+        if case.error and rank.time > began + limit:
             found.append(f"{what} ended {rank.time - began:.1f} s after the fault, limit {limit} s")
-        if not case.told and (rank.status != 0 or rank.times("error")):
+        if not case.error and (rank.status != 0 or rank.times("error")):
             found.append(f"{what} should not have been disturbed")
-        if case.told and rank.status == 0:
+        if case.error and rank.status == 0:
             found.append(f"{what} ended with status 0")
-        if case.told and not any(re.search(case.told, text, re.DOTALL) for text in rank.errors):
-            found.append(f"{what}: no error that has {case.told!r}, but {rank.errors}")
+        if case.error and not any(re.search(case.error, text, re.DOTALL) for text in rank.errors):
+            found.append(f"{what}: no error that has {case.error!r}, but {rank.errors}")
     return found
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import jobs
 import pytest
 import testbed
-from support.namespaces import hindrance
+from support.namespaces import why_unavailable
 from testbed import Testbed
 
 LIMIT = 2  # seconds until every survivor is notified
@@ -26,7 +26,7 @@ class Loss:
     what: str
     hosts: str  # by rank
     mode: str  # of gave_up.py, or "killed": SIGKILL during a collective
-    told: str  # pattern of each survivor's error
+    error: str  # pattern of each survivor's error
 
     def __str__(self) -> str:
         return f"{self.what}, {'two hosts' if '1' in self.hosts else 'one host'}"
@@ -45,7 +45,7 @@ LOSSES = (
 
 
 @dataclass
-class Told:
+class Outcome:
     loss: Loss
     ranks: list[jobs.Ended]
     left: list[str]
@@ -67,7 +67,7 @@ class Told:
             if rank.status is None:
                 found.append(f"rank {rank.rank} hung")
         for rank in self.survivors:
-            if not any(re.search(self.loss.told, text) for text in rank.errors):
+            if not any(re.search(self.loss.error, text) for text in rank.errors):
                 found.append(f"rank {rank.rank} was not told: {rank.errors}")
         return found
 
@@ -77,7 +77,7 @@ class Told:
 
 @contextlib.contextmanager
 def testbed_or_skip() -> Iterator[Testbed]:
-    if reason := hindrance():
+    if reason := why_unavailable():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         yield Testbed(stack)
@@ -94,7 +94,7 @@ def wait_until(true: Callable[[], bool]) -> bool:
     return true()
 
 
-def run(bed: Testbed, loss: Loss) -> Told:
+def run(bed: Testbed, loss: Loss) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
         if loss.mode == "killed":
@@ -114,7 +114,7 @@ def run(bed: Testbed, loss: Loss) -> Told:
         (events / "stop").touch()
         ranks = testbed.finish(running, events, time.monotonic() + 30)
         ranks[VICTIM].events += struck
-        return Told(loss, ranks, bed.left(loss.hosts, ranks))
+        return Outcome(loss, ranks, bed.left(loss.hosts, ranks))
 
 
 def run_after_store(bed: Testbed, mode: str, hosts: str) -> list[jobs.Ended]:

@@ -54,7 +54,7 @@ int MPI_Isend(const void *data, int count, int type, int peer, int tag, int comm
 """
 
 
-def hindrance() -> str:
+def why_unavailable() -> str:
     return "" if shutil.which("cc") else "needs a C compiler, cc"
 
 

@@ -25,7 +25,7 @@ import torch.distributed  # noqa: F401  (what takes the time)
 CLONE_ALL = 0  # setns: any kind of namespace
 
 
-def say(**fields: object) -> None:
+def emit(**fields: object) -> None:
     os.write(PIPE, (json.dumps(fields) + "\n").encode())
 
 
@@ -73,7 +73,7 @@ def serve() -> str | None:
             if pid == 0:
                 return become(order)
             running.add(pid)
-            say(pid=pid)
+            emit(pid=pid)
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -82,7 +82,7 @@ def serve() -> str | None:
             if pid == 0:
                 break
             running.discard(pid)
-            say(pid=pid, status=os.waitstatus_to_exitcode(status), time=time.monotonic())
+            emit(pid=pid, status=os.waitstatus_to_exitcode(status), time=time.monotonic())
 
 
 PIPE = os.dup(1)

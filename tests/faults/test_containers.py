@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
-from support.namespaces import Namespaces, hindrance
+from support.namespaces import Namespaces, why_unavailable
 
 PLAIN = Path(__file__).parent.parent / "launch" / "programs" / "refused_copies.py"
 PIDS = "unshare --pid --fork --mount-proc"
@@ -21,7 +21,7 @@ BY_MPI = {"MPI_GDR_SHM": "off", "MPI_GDR_P2P": "mpi"}
 @pytest.fixture
 def container(tmp_path):
     """Creates an interpreter that runs in a container made by a command."""
-    if reason := hindrance():
+    if reason := why_unavailable():
         pytest.skip(reason)
 
     def make(command: str) -> Path:
@@ -40,7 +40,7 @@ def test_long_messages_between_containers(container, command):
     assert processes.run(words, 40, **BY_MPI).expect(0).count("is done") == 2
 
 
-def test_without_shared_memory_mpiexec_says_so(container):
+def test_without_shared_memory_mpiexec_reports_it(container):
     result = processes.run([processes.mpiexec(), "-n", 2, container(OWN_MEMORY), PLAIN, "none"], 40)
     assert result.status not in (None, 0), result.tail()
     assert "MPI_Init_thread cannot return: this rank is in a container of its own" in result.output
@@ -67,7 +67,7 @@ NETWORKS = {"ucx": {}, "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tc
 @pytest.mark.parametrize("network", NETWORKS)
 def test_containers_with_a_network_each_share_dev_shm(network):
     """One host by name and /dev/shm, but ranks are not reachable over the loopback."""
-    if reason := hindrance():
+    if reason := why_unavailable():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(Namespaces("box", OWN_NETWORK)) for _ in range(2))

@@ -30,7 +30,7 @@ OPEN = LEFT + r"its program ended with open process groups"
 RAISED = LEFT + r"its program ended with an uncaught exception, "
 # The group fails on the victim before its program ends, which may be reported first.
 FAILED = WHO + r"(has left group \S+: |has left the job: .* DistBackendError: )"
-TOLD = {
+ERRORS = {
     "sigkill": GONE,
     "os-exit": GONE,
     "abort-mpi": GONE,
@@ -53,16 +53,16 @@ FAILED_OR_EITHER = EITHER.replace("(", r"(has left group \S+: |", 1)
 
 def case(fault: str, phase: str = "mid", operation: str = "all_reduce", size: str = "small", **more) -> Case:
     """Adds the survivors' expected error: their operation, and the victim with its end."""
-    who = TOLD[fault].format(more.get("victim", 1)) if fault in TOLD else ""
-    if operation in ("send_recv", "new_group") and TOLD.get(fault, "").startswith(LEFT):
+    who = ERRORS[fault].format(more.get("victim", 1)) if fault in ERRORS else ""
+    if operation in ("send_recv", "new_group") and ERRORS.get(fault, "").startswith(LEFT):
         # In a ring of messages, a neighbour that ended in consequence may be missed first.
         who = (WHO + EITHER).format(r"\d" if operation == "send_recv" else more.get("victim", 1))
-    elif more.get("victim") == 0 and TOLD.get(fault, "").startswith(LEFT):
+    elif more.get("victim") == 0 and ERRORS.get(fault, "").startswith(LEFT):
         # It serves the store with its own goodbye; ranks that miss it at the end see the process's end.
         who = (WHO + EITHER).format(0)
     if who and operation not in ("send_recv", "new_group"):
         who = rf"{operation}\w*(:| seq=).*{who}"
-    return Case(phase, fault, operation, size, **{"told": who, **more})
+    return Case(phase, fault, operation, size, **{"error": who, **more})
 
 
 NO_HEARTBEAT = (("MPI_GDR_HEARTBEAT", "0"),)
@@ -74,12 +74,12 @@ JOINED = (
     r"|rendezvous 'mpi-gdr///0/start' on rank 2: the store failed"
 )
 START = [
-    case("sigkill", "before-init", told=JOINED),
-    case("exit3", "before-init", told=JOINED),
-    case("sigkill", "rendezvous", told=r"rank\(s\) 1 of 3 did not arrive within"),
-    case("sigstop", "rendezvous", told=r"rank\(s\) 1 of 3 did not arrive within"),
-    case("sigkill", "mpi-init", told=GONE.format(1)),
-    case("sigstop", "mpi-init", told=WHO.format(1) + "is stopped"),
+    case("sigkill", "before-init", error=JOINED),
+    case("exit3", "before-init", error=JOINED),
+    case("sigkill", "rendezvous", error=r"rank\(s\) 1 of 3 did not arrive within"),
+    case("sigstop", "rendezvous", error=r"rank\(s\) 1 of 3 did not arrive within"),
+    case("sigkill", "mpi-init", error=GONE.format(1)),
+    case("sigstop", "mpi-init", error=WHO.format(1) + "is stopped"),
 ]
 MIDDLE = [
     *(
@@ -92,7 +92,7 @@ MIDDLE = [
         "sigstop",
         "mid",
         "all_reduce",
-        told=rf"timed out after .*still waiting for rank.*; {IS_STOPPED.format(1)}",
+        error=rf"timed out after .*still waiting for rank.*; {IS_STOPPED.format(1)}",
         variables=NO_HEARTBEAT,
     ),
     case("slow", options=FINITE),
@@ -117,7 +117,7 @@ MIDDLE = [
         "no-second-stage",
         operation="sparse_all_reduce",
         size="large",
-        told=(WHO + FAILED_OR_EITHER).format(1),
+        error=(WHO + FAILED_OR_EITHER).format(1),
         # Which of them fails depends on when the previous round frees its memory.
         own=r"all_reduce.*no memory for (\d+ bytes of .*indices and values|the sum of the sparse tensors)",
     ),
@@ -129,13 +129,13 @@ QUIET = [
     case("slow", "idle"),
 ]
 END = [
-    case("sigkill", "end", told=""),
-    case("return", "end", told=""),
-    case("raise", "end", told=""),
-    case("slow", "end", told=""),
-    case("sigkill", "destroyed", told=""),
-    case("sigstop", "destroyed", told=""),
-    case("exit3", "destroyed", told=""),
+    case("sigkill", "end", error=""),
+    case("return", "end", error=""),
+    case("raise", "end", error=""),
+    case("slow", "end", error=""),
+    case("sigkill", "destroyed", error=""),
+    case("sigstop", "destroyed", error=""),
+    case("exit3", "destroyed", error=""),
 ]
 COVERING = [*START, *MIDDLE, *QUIET, *END]
 

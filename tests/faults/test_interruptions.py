@@ -17,7 +17,7 @@ import losses
 import page
 import pytest
 from interruptions import INTERRUPTIONS, Cell, Interruption
-from support.namespaces import hindrance
+from support.namespaces import why_unavailable
 from testbed import Testbed
 
 # Suspended for longer than a store may be silent. Host 1 continues before rank 0, the store's host: an
@@ -32,7 +32,7 @@ CELLS.append(Cell(LONGER_THAN_THE_SILENCE, 15))
 @pytest.fixture(scope="module")
 def outcomes():
     """Starts all jobs, which mostly wait."""
-    if reason := hindrance():
+    if reason := why_unavailable():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(CELLS)) as pool:
         bed = Testbed(stack, len(CELLS))
@@ -69,7 +69,7 @@ def test_the_unit_tests_of_the_page_are_there():
 
 
 @pytest.mark.parametrize(("body", "ran"), [("pass", True), ("pytest.skip('no root')", False)])
-def test_the_page_tells_a_skipped_test(tmp_path, body, ran):
+def test_the_page_shows_a_skipped_test(tmp_path, body, ran):
     (tmp_path / "test_it.py").write_text(f"import pytest\n\ndef test_it():\n    {body}\n")
     report = tmp_path / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "."]

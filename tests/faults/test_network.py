@@ -16,7 +16,7 @@ import jobs
 import pytest
 from jobs import Case
 from support import processes
-from support.namespaces import hindrance
+from support.namespaces import why_unavailable
 from testbed import OFI, UCX, Testbed, address
 
 DEADLINE_ONLY = (("MPI_GDR_HEARTBEAT", "0"),)
@@ -29,8 +29,8 @@ TIMED_OUT = r"timed out after .*still waiting for rank [01]"
 
 def case(network: Sequence[tuple[str, str]], operation: str, size: str, *, heartbeat: bool = True) -> Case:
     more = () if heartbeat else DEADLINE_ONLY
-    told = SILENT if heartbeat else rf"{TIMED_OUT}|stuck inside the MPI library"
-    return Case("mid", "none", operation, size, told, ranks=2, variables=(*network, *more))
+    error = SILENT if heartbeat else rf"{TIMED_OUT}|stuck inside the MPI library"
+    return Case("mid", "none", operation, size, error, ranks=2, variables=(*network, *more))
 
 
 COVERING = [case(UCX, "all_reduce", "large"), case(OFI, "all_reduce", "small", heartbeat=False)]
@@ -44,7 +44,7 @@ FULL = [
 
 @pytest.fixture
 def testbed() -> Iterator[Testbed]:
-    if reason := hindrance():
+    if reason := why_unavailable():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         yield Testbed(stack)
@@ -52,7 +52,7 @@ def testbed() -> Iterator[Testbed]:
 
 @pytest.mark.parametrize("cases", [COVERING, pytest.param(FULL, marks=pytest.mark.full)], ids=["few", "more"])
 @pytest.mark.parametrize("how", ["link cut", "black hole"])
-def test_both_sides_of_a_lost_network_are_told(testbed, how, cases):
+def test_both_sides_of_a_lost_network_fail(testbed, how, cases):
     ready: list[float] = []
 
     def strike() -> None:  # once the last of the jobs is working
@@ -67,11 +67,11 @@ def test_both_sides_of_a_lost_network_are_told(testbed, how, cases):
 
     with ThreadPoolExecutor(len(cases)) as pool:
         outcomes = list(pool.map(run, cases))
-    told = []
+    problems = []
     for one, ranks in zip(cases, outcomes, strict=True):
         if found := jobs.problems(one, ranks):
-            told.append(jobs.report(one, ranks, found))
-    assert not told, "\n\n".join(told)
+            problems.append(jobs.report(one, ranks, found))
+    assert not problems, "\n\n".join(problems)
     assert not testbed.left_in_shared_memory()
 
 

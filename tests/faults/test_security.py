@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
-from support.namespaces import Namespaces, hindrance
+from support.namespaces import Namespaces, why_unavailable
 
 HERE = Path(__file__).parent
 SECRET = "5e" * 32
@@ -49,7 +49,7 @@ NETWORKS = {"ucx": {}, "tcp": {**OFI, "FI_PROVIDER": "tcp"}, "sockets": {**OFI, 
 )
 def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
     """The host has a second interface. Ignores Hydra's listener and torch's store (the program's address)."""
-    if reason := hindrance():
+    if reason := why_unavailable():
         pytest.skip(reason)
     program = str(HERE / "listeners.py")
     with Namespaces("onehost", HOST) as host:
@@ -72,20 +72,20 @@ def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
 def test_an_outsider_of_the_store_neither_ends_nor_steers_a_job(secret):
     """The outsider writes news of lost ranks, aborts and records of meetings, forged and replayed. One rank
     appears to be on another host, because ranks of one host do not read the list."""
-    if reason := hindrance():
+    if reason := why_unavailable():
         pytest.skip(reason)
     elsewhere = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]
     results = run_each(HERE / "outsider.py", [[], [], elsewhere], [secret] * 3)
     output = "\n".join(result.expect(0) for result in results)
     for rank in range(3):
         assert f"rank {rank} is well" in output, output
-    told = re.findall("WARN ALIVE ignored a notice in the store that no rank has signed", output)
-    assert 1 <= len(told) <= 2, output  # by one rank of each host
+    warnings = re.findall("WARN ALIVE ignored a notice in the store that no rank has signed", output)
+    assert 1 <= len(warnings) <= 2, output  # by one rank of each host
     assert secret == "" or secret not in output
 
 
 @pytest.mark.parametrize("secrets", [(SECRET, "", SECRET), ("", SECRET, ""), (SECRET, "77" * 32, SECRET)])
-def test_ranks_with_different_secrets_are_told_so(secrets):
+def test_ranks_with_different_secrets_get_an_error(secrets):
     results = run_each(HERE / "listeners.py", [[]] * 3, secrets)
     output = "\n".join(result.output for result in results)
     assert all(result.status not in (0, None) for result in results), output

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from support import processes
-from support.namespaces import hindrance
+from support.namespaces import why_unavailable
 from testbed import Testbed, address
 
 
@@ -17,7 +17,7 @@ def reachable(bed: Testbed, link: int) -> bool:
 
 
 def test_a_link_is_cut_by_itself():
-    if reason := hindrance():
+    if reason := why_unavailable():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         bed = Testbed(stack, links=2)

@@ -64,7 +64,7 @@ def test_the_record_and_the_file_agree() -> None:
 
 
 @built
-def test_it_loads_and_says_what_it_was_built_for() -> None:
+def test_it_loads_and_reports_what_it_was_built_for() -> None:
     found = cuda_info()
     assert found["library"] == str(LIBRARY)
     assert found["built"] == f"CUDA {BUILT['version']}: {', '.join(BUILT['architectures'])}"
@@ -120,7 +120,7 @@ def test_it_has_code_for_each_architecture_and_ptx_of_the_newest() -> None:
     assert device_code(LIBRARY) == {("machine", n) for n in numbers} | {("PTX", max(numbers))}
 
 
-def test_info_says_what_was_built() -> None:
+def test_info_shows_what_was_built() -> None:
     record = {"cuda": {"version": "13.0", "architectures": ["sm_80", "sm_90", "PTX"]}}
     built = "with 13.0 for sm_80, sm_90, PTX"
     assert info.cuda_build(record) == {"built": built, "devices": [], "problem": None}

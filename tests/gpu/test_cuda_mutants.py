@@ -78,19 +78,19 @@ def test_what_the_rest_of_the_extension_leaves_out_is_noticed(tmp_path):
     (library,) = (simgpu_build.CHECKOUT / "mpi_backend").glob("_C*.so")
     ways, limits = defaultdict(list), {}
     for way in ("two nodes", "by messages", "graphs on four ranks"):
-        told = tmp_path / way
+        places_file = tmp_path / way
         began = time.monotonic()
-        assert notices(tmp_path, way, 240, FAKECUDA_PLACES=str(told)) == ""
+        assert notices(tmp_path, way, 240, FAKECUDA_PLACES=str(places_file)) == ""
         limits[way] = 60 + 3 * (time.monotonic() - began)
-        for place in set(told.read_text().split()):
+        for place in set(places_file.read_text().split()):
             ways[place].append(way)
     named = {place: name for place in ways if (name := mutants.binding_place(library, place))}
     assert len(named) >= 3
     silent = []
     for place, name in sorted(named.items()):
-        said = ""
+        notice = ""
         for way in ways[place]:
-            said = said or notices(tmp_path, way, limits[way], FAKECUDA_MUTANT=place)
-        print(f"{name} ({place}): {said[:150] or 'NOT NOTICED'}", flush=True)
-        silent += [] if said else [name]
+            notice = notice or notices(tmp_path, way, limits[way], FAKECUDA_MUTANT=place)
+        print(f"{name} ({place}): {notice[:150] or 'NOT NOTICED'}", flush=True)
+        silent += [] if notice else [name]
     assert silent == []

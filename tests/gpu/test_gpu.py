@@ -90,7 +90,7 @@ WAYS = {
     "messages from the device": (
         2,
         KERNELS,
-        f"({SMALL} and (float32 or bool)) or lifetimes or another_thread or log_says",
+        f"({SMALL} and (float32 or bool)) or lifetimes or another_thread or log_shows",
         {
             "MPI_GDR_GPU_AWARE": "on",
             "MPI_GDR_DEBUG": "INFO",
@@ -102,7 +102,7 @@ WAYS = {
     "an MPI that calls CUDA": (
         2,
         ONE,
-        "another_thread or log_says",
+        "another_thread or log_shows",
         {
             "MPI_GDR_GPU_AWARE": "auto",
             "MVP_USE_CUDA": "1",
@@ -127,7 +127,7 @@ WAYS = {
     "one GPU without MPS": (
         2,
         ONE,
-        "log_says",
+        "log_shows",
         {
             "FAKECUDA_SLICE_US": "100",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",

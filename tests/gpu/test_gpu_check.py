@@ -67,5 +67,7 @@ def test_the_probe_runs_on_software(tmp_path):
     answers = json.loads((tmp_path / "gpu_probe.json").read_text())["answers"]
     assert answers["machine"].startswith("software GPU")
     assert answers["CUDA IPC between two processes"].startswith("what the second wrote is right")
-    waits = {name: said for name, said in answers.items() if name.startswith("stream wait: ")}
-    assert len(waits) == 17 and not [said for said in waits.values() if said.startswith(("fails", "hangs"))]
+    waits = {name: answer for name, answer in answers.items() if name.startswith("stream wait: ")}
+    assert len(waits) == 17 and not [
+        answer for answer in waits.values() if answer.startswith(("fails", "hangs"))
+    ]

@@ -92,7 +92,7 @@ def test_gpus_that_cuda_would_see(listed, seen):
     assert gpu_share.visible_gpus({"CUDA_VISIBLE_DEVICES": listed}) == seen
 
 
-def test_gpus_that_the_driver_tells(machine):
+def test_gpus_that_the_driver_lists(machine):
     assert gpu_share.visible_gpus({**os.environ, **machine(3)}) == ["0", "1", "2"]
 
 
@@ -188,7 +188,7 @@ def test_too_many_ranks_do_not_start(tmp_path, machine):
     ).replace("HOST", os.uname().nodename)
 
 
-def test_ranks_that_find_out_themselves_say_so(tmp_path, machine):
+def test_ranks_that_detect_it_themselves_report_it(tmp_path, machine):
     """As on a node that the launcher cannot examine. A script may run until it needs the GPU."""
     body = "import torch, torch.distributed as dist\nprint('imported', flush=True)\n"
     body += "dist.init_process_group('gloo')\n"

@@ -76,7 +76,7 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
         "add.s32 %r1, %r1, 1, 2;",
     ],
 )
-def test_what_is_not_known_stops_the_build(tmp_path: Path, instruction: str) -> None:
+def test_what_is_not_supported_stops_the_build(tmp_path: Path, instruction: str) -> None:
     result = translate(tmp_path, instruction)
     assert result.returncode == 1
     assert result.stderr.strip().endswith(f"scale.ptx:16: PTX that is not known: {instruction}")

@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "simgpu_program.py"
 BY_ACCIDENT = (
     "other_streams_do_not_wait",
     "an_event_stands_for_its_latest_record",
-    "late_readers_meet_poison",
+    "late_readers_read_poison",
 )
 
 

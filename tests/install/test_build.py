@@ -288,9 +288,9 @@ def test_a_checkout_whose_path_is_no_regular_expression(build, tmp_path):
     assert "device/host/reduce.cpp" in commands and "device/cuda/" not in commands
 
 
-def cmake_in(folder, says):
+def cmake_in(folder, output):
     folder.mkdir()
-    script(folder / "cmake", f"echo '{says}'")
+    script(folder / "cmake", f"echo '{output}'")
     return folder
 
 
@@ -309,13 +309,13 @@ def test_without_cmake(build, only_path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("says", "told"),
+    ("output", "message"),
     [("cmake version 3.16.3", "CMake 3.16, which is too old"), ("no", "no CMake that works")],
 )
-def test_a_cmake_that_is_of_no_use(build, only_path, tmp_path, says, told):
-    only_path(cmake_in(tmp_path / "bin", says))
+def test_a_cmake_that_is_of_no_use(build, only_path, tmp_path, output, message):
+    only_path(cmake_in(tmp_path / "bin", output))
     text = sentence(build.find_cmake)
-    assert told in text and "pip install" in text
+    assert message in text and "pip install" in text
 
 
 def test_an_old_setuptools(build, monkeypatch):

@@ -41,9 +41,9 @@ def find_cuda(no_cuda, tmp_path):
         )
         command = [program, "-P", str(file)]
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        said = " ".join(result.stderr.split())
+        output = " ".join(result.stderr.split())
         found = re.search(r"FOUND (.*)\|(.*)\|(.*)", result.stdout)
-        return (found.groups() if found else None), said
+        return (found.groups() if found else None), output
 
     return run
 
@@ -51,18 +51,18 @@ def find_cuda(no_cuda, tmp_path):
 def test_cuda_may_be_refused(no_cuda, find_cuda, tmp_path):
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "off")
-    found, said = find_cuda()
-    assert found[0] == "" and said == ""
+    found, output = find_cuda()
+    assert found[0] == "" and output == ""
 
 
 def test_an_old_cmake_leaves_cuda_out_and_goes_on(no_cuda, find_cuda, tmp_path):
     """Debian 12's."""
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
-    found, said = find_cuda(cmake="3.25.1")
-    assert found[0] == "" and "without CUDA: " in said and "CMake 3.25.1, and CUDA needs 3.26" in said
+    found, output = find_cuda(cmake="3.25.1")
+    assert found[0] == "" and "without CUDA: " in output and "CMake 3.25.1, and CUDA needs 3.26" in output
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    found, said = find_cuda(cmake="3.25.1")
-    assert found is None and "MPI_GDR_BUILD_CUDA=on, but " in said and "pip install" in said
+    found, output = find_cuda(cmake="3.25.1")
+    assert found is None and "MPI_GDR_BUILD_CUDA=on, but " in output and "pip install" in output
 
 
 def test_the_places_of_nvcc_in_order(no_cuda, find_cuda, tmp_path):
@@ -77,31 +77,31 @@ def test_the_places_of_nvcc_in_order(no_cuda, find_cuda, tmp_path):
 
 
 def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(no_cuda, find_cuda):
-    found, said = find_cuda()
-    assert found[0] == "" and "without CUDA: no nvcc found" in said
+    found, output = find_cuda()
+    assert found[0] == "" and "without CUDA: no nvcc found" in output
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    found, said = find_cuda()
-    assert found is None and "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in said
+    found, output = find_cuda()
+    assert found is None and "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in output
 
 
 @pytest.mark.parametrize(
-    ("version", "status", "says"),
+    ("version", "status", "expected"),
     [("11.8", 0, "is of CUDA 11.8, which is older than 12.0"), ("12.4", 1, "unsupported GNU version")],
 )
-def test_an_nvcc_that_is_of_no_use(no_cuda, find_cuda, tmp_path, version, status, says):
+def test_an_nvcc_that_is_of_no_use(no_cuda, find_cuda, tmp_path, version, status, expected):
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", version, status))
     assert find_cuda()[0][0] == ""
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    found, said = find_cuda()
-    assert found is None and says in said
+    found, output = find_cuda()
+    assert found is None and expected in output
 
 
 def test_an_nvcc_that_is_newer_than_torchs_cuda(no_cuda, find_cuda, tmp_path):
     """Its programs need a newer driver than torch."""
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
-    found, said = find_cuda(torch="12.8")
+    found, output = find_cuda(torch="12.8")
     assert found[0] == ""
-    assert "is of CUDA 13.0, and torch of CUDA 12.8" in said and "CUDA 12 is needed" in said
+    assert "is of CUDA 13.0, and torch of CUDA 12.8" in output and "CUDA 12 is needed" in output
     for torchs in ("13.1", "14.0"):
         assert find_cuda(torch=torchs)[0][1] == "13.0"
 
@@ -119,5 +119,5 @@ def test_an_nvcc_that_works(no_cuda, find_cuda, tmp_path):
 )
 def test_settings_of_cuda_that_are_none(no_cuda, find_cuda, name, value):
     no_cuda.setenv(name, value)
-    found, said = find_cuda()
-    assert found is None and f"{name}={value} is not valid" in said
+    found, output = find_cuda()
+    assert found is None and f"{name}={value} is not valid" in output

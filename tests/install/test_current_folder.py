@@ -90,12 +90,12 @@ def test_a_folder_without_init_is_no_package(sources, tmp_path_factory):
     assert status == 0 and "commit unknown" in output, output
 
 
-def test_a_source_folder_that_hides_the_package_says_so(sources):
+def test_a_source_folder_that_hides_the_package_is_an_error(sources):
     (sources / "torch.py").unlink()
     output, status = run([sys.executable, "-c", "import mpi_backend; mpi_backend.Options"], sources)
-    said = output.splitlines()[-1]
-    assert status == 1 and f"imported from {sources / 'mpi_backend'}, a source folder" in said
-    assert f"the installed package in {ROOT / 'mpi_backend'}: start in another folder" in said
+    message = output.splitlines()[-1]
+    assert status == 1 and f"imported from {sources / 'mpi_backend'}, a source folder" in message
+    assert f"the installed package in {ROOT / 'mpi_backend'}: start in another folder" in message
 
 
 def test_the_folder_of_a_users_script_stays_first(tmp_path):

@@ -109,25 +109,25 @@ def test_a_clean_commit_that_the_changes_name_may_be_released(checkout):
 @pytest.mark.parametrize("name", ["new", "CHANGELOG.md"])
 def test_changes_are_not_released(checkout, name):
     (checkout / name).write_text("x")
-    status, said = release(checkout, "--check")
-    assert status == 1 and "commit or remove" in said and name in said.splitlines()[-1]
+    status, output = release(checkout, "--check")
+    assert status == 1 and "commit or remove" in output and name in output.splitlines()[-1]
 
 
 @pytest.mark.parametrize("heading", ["", "## 1.2.30, 1 May 2027\n## 1.2.3.1\n", "## 1.2.3, not released\n"])
 def test_the_changes_must_name_the_version(checkout, heading):
     (checkout / "CHANGELOG.md").write_text(heading)
     git("commit", "-am", "2", cwd=checkout)
-    status, said = release(checkout, "--check")
-    assert status == 1 and "expected '## 1.2.3, DATE'" in said
+    status, output = release(checkout, "--check")
+    assert status == 1 and "expected '## 1.2.3, DATE'" in output
 
 
 def test_a_version_is_released_once(checkout):
     git("tag", "v1.2.3", cwd=checkout)
-    status, said = release(checkout, "--check")
-    assert status == 1 and "the tag v1.2.3 exists" in said
+    status, output = release(checkout, "--check")
+    assert status == 1 and "the tag v1.2.3 exists" in output
 
 
 def test_a_release_that_fails_leaves_no_tag(checkout):
-    status, said = release(checkout)
-    assert status == 1 and "needs one wheel" in said
+    status, output = release(checkout)
+    assert status == 1 and "needs one wheel" in output
     assert git("tag", cwd=checkout) == ""

@@ -71,7 +71,7 @@ def test_empty_refuses_what_it_cannot_make(keywords, error, message):
     assert mpi_backend.empty(3, dtype=torch.float64).dtype == torch.float64
 
 
-def test_without_their_extension_commands_say_how_to_build_it(monkeypatch):
+def test_without_their_extension_commands_explain_how_to_build_it(monkeypatch):
     """As in a checkout that was updated, but not rebuilt."""
     monkeypatch.setitem(sys.modules, "mpi_backend._tools", None)
     monkeypatch.delitem(sys.modules, "mpi_backend.tools", raising=False)

@@ -71,7 +71,7 @@ def test_the_other_commands_need_torch_alone(arguments, bare):
         ("bench", "suite"),
     ],
 )
-def test_what_draws_says_so_before_it_measures(arguments, bare):
+def test_plots_check_their_requirements_before_measuring(arguments, bare):
     result = mpi_gdr(*arguments, **bare)
     assert result.returncode == 2
     assert result.stderr.count("pip install matplotlib") == 1
@@ -90,7 +90,7 @@ def example(name, *arguments, **variables):
     )
 
 
-def test_training_says_first_that_there_will_be_no_picture(bare, tmp_path):
+def test_training_first_warns_that_there_will_be_no_picture(bare, tmp_path):
     arguments = ("--preset=tiny", "--device=cpu", "--iterations=2", f"--out={tmp_path / 'out'}")
     result = example("gpt/train.py", *arguments, **bare)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -100,13 +100,13 @@ def test_training_says_first_that_there_will_be_no_picture(bare, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "says"),
+    ("name", "arguments", "message"),
     [
         ("fsdp.py", (), "pip install numpy"),
         ("gpt/compare.py", ("a", "b", "--plot", "x.png"), "pip install matplotlib"),
     ],
 )
-def test_examples_say_at_their_start_what_they_lack(name, arguments, says, bare):
+def test_examples_report_at_their_start_what_they_lack(name, arguments, message, bare):
     result = example(name, *arguments, **bare)
     assert result.returncode != 0
-    assert says in result.stderr.splitlines()[-1]
+    assert message in result.stderr.splitlines()[-1]

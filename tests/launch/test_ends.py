@@ -50,7 +50,7 @@ def orphans(folder: Path, grace: str) -> Iterator[processes.Program]:
                     os.kill(int(path.read_text()), signal.SIGKILL)
 
 
-def test_ranks_whose_torchrun_was_killed_say_so_and_end(tmp_path):
+def test_ranks_whose_torchrun_was_killed_report_it_and_end(tmp_path):
     with orphans(tmp_path, "3") as program:
         wait_for(lambda: len(list(tmp_path.glob("status*"))) == 2, 40)
         statuses = [path.read_text().strip() for path in tmp_path.glob("status*")]
@@ -101,13 +101,13 @@ def test_an_interrupt_ends_a_wait(tmp_path):
         results = [first.finish(40), second.finish(40)]
     assert "KeyboardInterrupt" in results[1].output and results[1].status not in (None, 0), results[1].tail()
     # Depends on which it sees first.
-    told = r"rank 1 \(host \S+, pid \d+\) (has left group \S+: the program was interrupted"
-    told += r"|has left the job: its program ended with .*KeyboardInterrupt)"
-    assert results[0].status == 1 and re.search(told, results[0].output), results[0].tail()
+    line = r"rank 1 \(host \S+, pid \d+\) (has left group \S+: the program was interrupted"
+    line += r"|has left the job: its program ended with .*KeyboardInterrupt)"
+    assert results[0].status == 1 and re.search(line, results[0].output), results[0].tail()
 
 
 @pytest.mark.parametrize("what", ["called", "left"])
-def test_a_failure_that_nobody_notices_is_one(tmp_path, capsys, what):
+def test_a_failure_without_a_waiter_is_reported(tmp_path, capsys, what):
     """Under mpiexec, which ends all ranks with the first one: every rank has written its log by then."""
     command = [processes.mpiexec(), "-n", "3", sys.executable, PROGRAMS / "unnoticed.py", what]
     result = processes.run(command, 60, MPI_GDR_FLIGHT_DIR=str(tmp_path))
@@ -136,7 +136,7 @@ def test_a_failure_that_nobody_notices_is_one(tmp_path, capsys, what):
 
 
 @pytest.mark.parametrize("status", [0, 3])
-def test_a_rank_that_ends_after_a_failure_says_so_and_the_others_live_on_unless_it_failed(status):
+def test_a_rank_that_ends_after_a_failure_reports_it_and_the_others_live_on_unless_it_failed(status):
     """MPICH's launcher would kill them in either case, and report status 0."""
     program = [sys.executable, PROGRAMS / "ends_first.py", str(status)]
     output = processes.run([processes.mpiexec(), "-n", "2", *program], 55).expect(status)

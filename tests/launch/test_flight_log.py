@@ -13,7 +13,7 @@ from torch.distributed.flight_recorder.components.builder import build_db
 from torch.distributed.flight_recorder.components.loader import read_dir
 
 from mpi_backend import diagnose
-from mpi_backend.diagnose.dumps import BadDump, read_dump, strangers
+from mpi_backend.diagnose.dumps import BadDump, describe_foreign_writers, read_dump
 
 pytestmark = pytest.mark.warm
 
@@ -96,7 +96,7 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
     assert folder.stat().st_mode & 0o777 == 0o700
 
     first_bad = next(c for c in analyze(folder) if not c.pass_check)
-    # The analyzer takes the first log for right: culprits are the ranks that differ from it.
+    # The analyzer takes the first log for right: ranks that differ from it are divergent.
     assert set(first_bad.mismatch_collectives) in ({1}, {0, 2})
     status, text = diagnosis(folder, capsys)
     assert status == 1
@@ -106,10 +106,10 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
     ), text
 
 
-def test_a_message_that_nobody_receives(tmp_path, capsys):
+def test_a_message_that_is_never_received(tmp_path, capsys):
     """Rank 0 writes its log on rank 1's failure, and again on a signal."""
     run_job(tmp_path, "silent")
-    assert re.match(r"rank 1 .* has left group ", read_dump(tmp_path / "heard")["reason"])
+    assert re.match(r"rank 1 .* has left group ", read_dump(tmp_path / "late_dump")["reason"])
     assert read_dump(tmp_path / f"{PREFIX}0")["reason"] == "signal"
     status, text = diagnosis(tmp_path, capsys)
     assert status == 1
@@ -142,17 +142,17 @@ def test_diagnose_refuses_what_is_no_log(tmp_path, capsys):
         read_dump(bad)
 
 
-def test_diagnose_says_what_others_can_have_written(tmp_path, capsys):
+def test_diagnose_names_what_others_can_have_written(tmp_path, capsys):
     log = tmp_path / f"{PREFIX}0"
     log.write_bytes(pickle.dumps({"entries": [], "backend": "mpi-gdr"}))
-    assert strangers(str(tmp_path)) == []
+    assert describe_foreign_writers(str(tmp_path)) == []
     tmp_path.chmod(0o1777)
-    assert strangers(str(tmp_path)) == [f"other users can write to {tmp_path}"]
+    assert describe_foreign_writers(str(tmp_path)) == [f"other users can write to {tmp_path}"]
     if os.geteuid() != 0:
         pytest.skip("giving a file to another user needs root")
     os.chown(log, 65534, 65534)
-    assert strangers(str(tmp_path))[1] == f"other users own {log.name} in {tmp_path}"
+    assert describe_foreign_writers(str(tmp_path))[1] == f"other users own {log.name} in {tmp_path}"
     os.chown(tmp_path, 65534, 65534)
-    assert strangers(str(tmp_path)) == [f"{tmp_path} belongs to uid 65534"]
+    assert describe_foreign_writers(str(tmp_path)) == [f"{tmp_path} belongs to uid 65534"]
     diagnose.main([str(tmp_path)])
     assert "belongs to uid 65534: the logs may have been altered" in capsys.readouterr().err

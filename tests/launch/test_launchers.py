@@ -109,7 +109,7 @@ def test_a_port_that_is_taken_is_replaced():
     assert output.count(f"port {port}, the MASTER_PORT of this job so far, is taken by another program") == 1
 
 
-def test_a_port_that_is_taken_where_mpi_cannot_tell_another():
+def test_a_port_that_is_taken_where_mpi_cannot_publish_another():
     result = processes.run([*LIKE_OPEN_MPI, 2, 1, SETTLED, "--taken"])
     assert result.status == 1, result.tail()
     assert re.search(r"rank 0 cannot listen on port 2\d{4}.*set MASTER_ADDR and MASTER_PORT", result.output)
@@ -129,15 +129,15 @@ def test_the_wrong_launcher_on_several_hosts_is_named():
 def test_stale_variables_are_named(stale):
     result = processes.run([*launched("mpiexec", 2), PLAIN], **stale)
     assert result.status not in (None, 0), result.tail()
-    told = " and ".join(f"{name}={value}" for name, value in stale.items())
+    variables = " and ".join(f"{name}={value}" for name, value in stale.items())
     verb = "are" if len(stale) > 1 else "is"
-    assert f"{told} {verb} set, but Hydra mpiexec started 2 ranks and this is rank" in result.output, (
+    assert f"{variables} {verb} set, but Hydra mpiexec started 2 ranks and this is rank" in result.output, (
         result.tail()
     )
     assert f"`unset {' '.join(stale)}` before the launcher" in result.output
 
 
-def test_one_rank_alone_says_so():
+def test_one_rank_alone_prints_a_line():
     output = processes.run([processes.sys.executable, PLAIN]).expect(0)
     assert output == (
         "mpi-gdr: no launcher: a world of one rank; start N ranks with `mpi-gdr run -n N plain.py`\n"
@@ -145,7 +145,7 @@ def test_one_rank_alone_says_so():
     )
 
 
-def test_one_rank_in_an_allocation_is_told_what_to_type():
+def test_one_rank_in_an_allocation_gets_the_command():
     output = processes.run([processes.sys.executable, PLAIN], SLURM_JOB_ID="7").expect(1)
     assert "SLURM_JOB_ID says that this is a batch system's allocation" in output
     assert "`mpi-gdr run -n 1 plain.py` for one rank" in output

@@ -102,7 +102,7 @@ def test_nothing_is_settled_where_a_rank_could_be_mistaken(job, changes):
 HOSTS = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0", "PMI_FD": "987654"}  # on two hosts
 
 
-def test_where_mpi_gdr_run_says_the_first_host():
+def test_where_mpi_gdr_run_gives_the_first_host():
     """The secret identifies the launch; address and secret are both required."""
     run = {"MPI_GDR_MASTER_ADDR": "node3", "MPI_GDR_SECRET": "a" * 64}
     first, second = (master_address.agreed(rank_of(HOSTS, rank, **run)) for rank in (0, 1))
@@ -117,7 +117,7 @@ def test_one_rank_alone_needs_no_meeting():
     assert master_address.agreed(rank_of(alone, 0)) is None
 
 
-def test_hydras_proxy_is_known_by_the_socket_that_it_made():
+def test_hydras_proxy_is_found_by_the_socket_that_it_made():
     """Also behind a shell. Another process with the same variables has another socket."""
     code = "import os, mpi_backend.master_address as m; print(m.process_behind(os.environ['PMI_FD']))"
     commands = [[sys.executable, "-c", code], ["sh", "-c", '"$0" "$@"; exit $?', sys.executable, "-c", code]]
@@ -190,7 +190,7 @@ def offered(monkeypatch):
     return master_address.offered(os.environ)
 
 
-def test_the_store_is_where_the_program_was_told(offered, capfd):
+def test_the_store_is_at_the_address_of_the_program(offered, capfd):
     _, lines = rendezvous.open_store(True, 2, SECONDS)
     assert lines == [str(offered.port), "127.0.0.1"]
     assert capfd.readouterr().err == ""
@@ -199,8 +199,8 @@ def test_the_store_is_where_the_program_was_told(offered, capfd):
 def test_another_address_where_rank_0_is_not_reached_at_that(offered, capfd):
     with socket.create_server(("127.0.0.2", offered.port)):
         assert rendezvous.first_reachable(["127.0.0.1", "127.0.0.2"], offered.port) == "127.0.0.2"
-    said = capfd.readouterr().err
-    assert "does not reach rank 0 at 127.0.0.1, the MASTER_ADDR" in said and "is now 127.0.0.2" in said
+    errors = capfd.readouterr().err
+    assert "does not reach rank 0 at 127.0.0.1, the MASTER_ADDR" in errors and "is now 127.0.0.2" in errors
 
 
 def test_another_port_where_that_one_is_taken(offered, capfd):
@@ -210,7 +210,7 @@ def test_another_port_where_that_one_is_taken(offered, capfd):
     assert f"port {offered.port}, the MASTER_PORT of this job so far, is taken" in capfd.readouterr().err
 
 
-def test_a_job_is_known_by_its_key(offered):
+def test_a_job_is_identified_by_its_key(offered):
     store = rendezvous.serve_job(offered, 2, SECONDS)
     store.set("key", "value")
     assert rendezvous.join_job(offered, 2, SECONDS).get("key") == b"value"
@@ -220,9 +220,9 @@ def test_a_job_is_known_by_its_key(offered):
 
 def test_a_store_without_the_key_is_not_joined(offered, monkeypatch):
     monkeypatch.setattr(rendezvous, "KEY_SECONDS", 0.1)
-    stranger = dist.TCPStore("127.0.0.1", offered.port, None, True, SECONDS, wait_for_workers=False)
+    foreign = dist.TCPStore("127.0.0.1", offered.port, None, True, SECONDS, wait_for_workers=False)
     with pytest.raises(RuntimeError, match="is another job's"):
         rendezvous.join_job(offered, 2, SECONDS)
-    assert stranger.num_keys() <= 1  # TCPStore's count of clients
+    assert foreign.num_keys() <= 1  # TCPStore's count of clients
     with pytest.raises(RuntimeError, match=f"rank 0 cannot listen on port {offered.port}"):
         rendezvous.serve_job(offered, 2, SECONDS)

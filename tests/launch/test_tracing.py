@@ -204,7 +204,7 @@ def test_rounds_lie_in_their_operations(traces):
             assert abs(event["end"] - trace.operations[number]["ts"]) <= SLACK
 
 
-def test_ranks_tell_the_same_story(traces):
+def test_traces_of_all_ranks_agree(traces):
     def story(trace):
         return {
             (e["args"]["group"], e["args"]["sequence"]): (

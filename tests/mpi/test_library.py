@@ -39,7 +39,7 @@ def test_smoke(tmp_path, launcher):
     assert run_spmd(tmp_path, launcher, 2, "spmd/ranks", "-m", "smoke", mpiexec=MPIEXEC, **environment) > 0
 
 
-def test_the_launcher_says_which_library(tmp_path):
+def test_the_launcher_names_the_library(tmp_path):
     """The only source of information. The ranks have no other MPI in memory."""
     program = tmp_path / "maps.py"
     program.write_text(
@@ -61,7 +61,7 @@ def test_the_launcher_says_which_library(tmp_path):
     assert how == ("MPI_GDR_MPI_LIBRARY" if LIBRARY.libmpi else "beside the launcher")
 
 
-def test_mpi4py_shares_the_library_or_a_sentence_says_why_not(tmp_path):
+def test_mpi4py_shares_the_library_or_an_error_explains_why_not(tmp_path):
     """Its wheel requires libmpi.so.12, which Debian renames, and lacks the standard ABI."""
     program = tmp_path / "shared.py"
     program.write_text(

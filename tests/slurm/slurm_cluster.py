@@ -16,14 +16,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from support import processes
-from support.namespaces import Namespaces, hindrance
+from support import namespaces, processes
+from support.namespaces import Namespaces
 
 COMMANDS = ("slurmctld", "slurmd", "srun", "munged")
 PMIX = Path("/usr/lib/x86_64-linux-gnu/pmix2/lib")
 INSTALL = "tests/slurm/install.sh"
 NODES = ("n1", "n2", "n3", "n4")
-DOOMED = "n4"  # a test kills it
+KILLED_NODE = "n4"  # a test kills it
 CPUS = 6  # of a node, for Slurm; they limit the number of concurrent jobs
 START_SECONDS = 40
 # Slurm's times in seconds.
@@ -68,7 +68,7 @@ def why_unavailable() -> str:
         return f"needs {', '.join(missing)}: {INSTALL}"
     if not PMIX.exists():
         return f"needs {PMIX}: {INSTALL}"
-    return hindrance()
+    return namespaces.why_unavailable()
 
 
 def search_path() -> str:

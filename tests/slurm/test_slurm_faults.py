@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from slurm_cluster import DOOMED
+from slurm_cluster import KILLED_NODE
 from slurm_user import PROGRAMS, User
 
 LOOP = [sys.executable, "-u", PROGRAMS / "loop.py"]
@@ -15,8 +15,8 @@ KILLED = r"rank 1 \(host \S+, pid \d+\) is gone: its process has ended"
 RAISED = r"rank 1 \(host \S+, pid \d+\) has left the job: .* ArithmeticError: loss is not finite"
 
 
-def survivors(output: str, told: str) -> set[int]:
-    return {int(rank) for rank in re.findall(rf"^rank (\d) on \S+: .*{told}", output, re.MULTILINE)}
+def survivors(output: str, pattern: str) -> set[int]:
+    return {int(rank) for rank in re.findall(rf"^rank (\d) on \S+: .*{pattern}", output, re.MULTILINE)}
 
 
 @pytest.mark.parametrize(("fault", "mpi"), [("kill", "pmi2"), ("kill", "none"), ("raise", "pmi2")])
@@ -59,14 +59,14 @@ def test_requeue(user: User):
 def test_a_dead_node(user: User):
     """Rank 1's node disappears with all its processes, as without power."""
     script = f"srun --mpi=pmi2 {words(LOOP)} none"
-    options = ["-p", "rest", "-w", f"n3,{DOOMED}", "-N2", "--ntasks-per-node=1", "--no-requeue"]
+    options = ["-p", "rest", "-w", f"n3,{KILLED_NODE}", "-N2", "--ntasks-per-node=1", "--no-requeue"]
     with user.sbatch(script, *options) as job:
         user.wait_for_ranks(2)
-        user.cluster.kill_node(DOOMED)
+        user.cluster.kill_node(KILLED_NODE)
         assert job.finish(60).status != 0
     user.wait_for_job("job", "NODE_FAIL")
-    told = rf"\[0/2\] mpi-gdr WARN ALIVE rank 1 \(host {DOOMED}, pid \d+\) has been silent"
-    assert re.search(told, user.output()), user.output()  # Slurm does not wait for MPI_GDR_HEARTBEAT
+    pattern = rf"\[0/2\] mpi-gdr WARN ALIVE rank 1 \(host {KILLED_NODE}, pid \d+\) has been silent"
+    assert re.search(pattern, user.output()), user.output()  # Slurm does not wait for MPI_GDR_HEARTBEAT
 
 
 def test_nothing_is_left(quiet_cluster):

@@ -47,11 +47,11 @@ def come_to(
     """({place: chosen cases that reach it}, {case: limit in s, ten times its duration, at least `least`})."""
     cases, limits = defaultdict(list), {}
     for case in chosen:
-        told = folder / case
+        places_file = folder / case
         began = time.monotonic()
-        run_case(programs, case, FAKECUDA_PLACES=str(told)).expect(0)
+        run_case(programs, case, FAKECUDA_PLACES=str(places_file)).expect(0)
         limits[case] = max(least, round(10 * (time.monotonic() - began)))
-        for place in told.read_text().split():
+        for place in places_file.read_text().split():
             if case not in cases[place]:
                 cases[place].append(case)
     return cases, limits
@@ -103,8 +103,8 @@ def outcome(programs: dict[str, Path], place: str, cases: list[str], limits: dic
         result = run_case(programs, case, limits[case], FAKECUDA_MUTANT=place)
         if result.status != 0:
             how = "hangs" if " hangs" in result.output else "fails"
-            said = re.findall(r"rank \d of \d: (.*)|fakecuda: (.*)", result.output)
-            return f"{case} {how}" + (f": {''.join(said[0])[:90]}" if said else "")
+            messages = re.findall(r"rank \d of \d: (.*)|fakecuda: (.*)", result.output)
+            return f"{case} {how}" + (f": {''.join(messages[0])[:90]}" if messages else "")
     return None
 
 

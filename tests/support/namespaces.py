@@ -9,7 +9,7 @@ import subprocess
 TOOLS = ("ip", "unshare", "nsenter", "mount", "hostname")
 
 
-def hindrance() -> str:
+def why_unavailable() -> str:
     if os.geteuid() != 0:
         return "making namespaces needs root"
     if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
@@ -32,11 +32,11 @@ class Namespaces:
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the tests, which end it
         )
-        said = self._holder.stdout.readline()
+        first_line = self._holder.stdout.readline()
         children = f"/proc/{self._holder.pid}/task/{self._holder.pid}/children"
         with open(children) as file:
-            self.pid = file.read().split()[0] if said else ""
-        if not said:
+            self.pid = file.read().split()[0] if first_line else ""
+        if not first_line:
             self.__exit__()
             raise RuntimeError(f"could not set up the namespaces of {name}")
 

@@ -105,7 +105,7 @@ def check_several_devices():
     assert ready.query() and far.tolist() == [3] * 5
 
 
-def check_forked_children_are_told():
+def check_forked_children_get_an_error():
     if child := os.fork():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         return

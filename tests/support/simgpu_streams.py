@@ -44,7 +44,7 @@ class Stopwatch:
         self.ms = (time.monotonic() - self.began) * 1e3
 
 
-def check_torch_knows_the_accelerator():
+def check_torch_has_the_accelerator():
     assert torch.accelerator.current_accelerator() == torch.device("simgpu")
     assert torch.accelerator.is_available() and torch.accelerator.device_count() == DEVICES
     assert torch.accelerator.current_device_index() == torch.simgpu.current_device() == 0
@@ -119,7 +119,7 @@ def check_an_event_stands_for_its_latest_record():
     assert tensor.tolist() == [1] * 4 and second.tolist() == [2] * 4
 
 
-def check_events_tell_the_time():
+def check_events_measure_time():
     begin, end = torch.Event(enable_timing=True), torch.Event(enable_timing=True)
     begin.record()
     simgpu.sleep(SLOW)
@@ -161,7 +161,7 @@ def check_memory_is_reused_at_once():
     assert tensor.data_ptr() == address
 
 
-def check_late_readers_meet_poison():
+def check_late_readers_read_poison():
     """As by a backend that neither keeps a tensor nor records its stream."""
     for keep in (False, True):
         main, side = simgpu.current_stream(), stream_apart()

@@ -34,7 +34,7 @@ WORKS = {"process_vm_readv": "", "memfd_create": "", "dumpable": ""}
 
 def extension(launcher="", shared=("", ""), bound=""):
     return SimpleNamespace(
-        objection_to_launcher=lambda size: launcher, node_problems=lambda ranks: (*shared, bound)
+        explain_launcher_mismatch=lambda size: launcher, node_problems=lambda ranks: (*shared, bound)
     )
 
 

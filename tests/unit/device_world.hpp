@@ -11,7 +11,7 @@
 namespace engine_tests {
 
 // Records the threads that enter it; flags can be made to run out.
-class FickleDevice : public SoftwareDevice {
+class FailingDevice : public SoftwareDevice {
  public:
   using SoftwareDevice::SoftwareDevice;
   std::shared_ptr<Flag[]> make_flags(std::size_t count) override {
@@ -47,7 +47,7 @@ struct Gpu {
     return target;
   }
 
-  FickleDevice device;
+  FailingDevice device;
   std::unique_ptr<DeviceQueue> caller, side;
   std::vector<std::unique_ptr<DeviceQueue>> owned;
   std::vector<DeviceQueue*> queues;

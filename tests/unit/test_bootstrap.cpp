@@ -139,7 +139,7 @@ TEST(oversubscription_counts_the_cores_of_a_node_together) {
   CHECK(!oversubscribed({0, 0}, {"", ""}));  // unknown
 }
 
-TEST(a_rank_bound_to_one_of_many_processors_is_told) {
+TEST(a_rank_bound_to_one_of_many_processors_is_warned) {
   CHECK(binding_problem("3", 2, 4).find("bound to processor 3 alone, of 4 for 2 rank(s)") !=
         std::string::npos);
   CHECK(binding_problem("3", 3, 4).empty());  // one for each
@@ -203,7 +203,7 @@ TEST(a_command_fits_what_the_launcher_reads) {
   CHECK(::recv(fd, &answer, 1, 0) <= 0);
 }
 
-TEST(a_pmi_server_that_stops_leaves_nobody_waiting) {
+TEST(a_pmi_server_that_stops_ends_all_waits) {
   MemoryStore store;
   static PmiServer& stopped = server(store, 0, 1, "z");  // static for the leak checker, as above
   const std::string endless(70000, 'x');
@@ -281,15 +281,15 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   setenv("PMI_SIZE", "4", 1);
   CHECK(find_launcher(MpiFamily::Mpich)->rank == 1 && find_launcher(MpiFamily::Mpich)->size == 4);
   CHECK(!find_launcher(MpiFamily::OpenMpi));
-  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4) == "");
-  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Store, "v", 4)
+  CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4) == "");
+  CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Store, "v", 4)
             .starts_with("MPI_GDR_BOOTSTRAP=store needs"));
   CHECK_THROWS(decide(MpiFamily::OpenMpi, {proposal({}), proposal({})}), Error,
                "started by the mpiexec of an MPI of the MPICH family, which cannot start it. Start with "
                "`mpi-gdr run -n 2");
   setenv("PMI_FD", "987", 1);  // not inherited
   CHECK(!find_launcher(MpiFamily::Mpich));
-  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4)
+  CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4)
             .starts_with("the launcher's connection (PMI_FD) is closed"));
   setenv("PMIX_NAMESPACE", "n", 1);
   setenv("PMIX_RANK", "3", 1);
@@ -299,12 +299,12 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
   CHECK(!find_launcher(MpiFamily::Mpich));  // its daemon cannot start this MPI
   CHECK(find_launcher(MpiFamily::OpenMpi)->rank == 2);
-  CHECK(objection_to_launcher(MpiFamily::OpenMpi, BootstrapMode::Auto, "v", 4) == "");
-  const std::string wrong = objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 4);
+  CHECK(explain_launcher_mismatch(MpiFamily::OpenMpi, BootstrapMode::Auto, "v", 4) == "");
+  const std::string wrong = explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 4);
   for (const char* part : {"these 4 ranks were started by the mpirun of Open MPI", "(MPICH 5)",
                            "`mpi-gdr run -n 4 script.py`", "set MASTER_ADDR and MASTER_PORT"})
     CHECK(wrong.find(part) != std::string::npos);
-  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 1) == "");
+  CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 1) == "");
   setenv("RDMAV_FORK_SAFE", "0", 1);
   set_fabric_environment();
   CHECK(std::string(getenv("RDMAV_FORK_SAFE")) == "0" && std::string(getenv("IBV_FORK_SAFE")) == "1");
@@ -355,35 +355,36 @@ TEST(shared_memory_of_either_name_is_unlinked) {
   }
 }
 
-TEST(too_little_shared_memory_is_told_where_it_is_known_to_kill) {
+TEST(too_little_shared_memory_is_an_error_where_mpi_would_be_killed) {
   constexpr std::uint64_t kMiB = 1 << 20;
   using Free = std::vector<std::optional<std::uint64_t>>;
   const std::vector<int> one_node = {0, 0, 0}, two_nodes = {0, 1, 0, 1};
   const std::string five = "MPICH Version:      5.0.2";
-  CHECK(objection_to_shared_memory(one_node, Free{4 * kMiB, 4 * kMiB, 4 * kMiB}, five) == "");
-  const std::string little = objection_to_shared_memory(one_node, Free{4 * kMiB, 3 * kMiB, 4 * kMiB}, five);
+  CHECK(explain_shared_memory_shortage(one_node, Free{4 * kMiB, 4 * kMiB, 4 * kMiB}, five) == "");
+  const std::string little =
+      explain_shared_memory_shortage(one_node, Free{4 * kMiB, 3 * kMiB, 4 * kMiB}, five);
   CHECK(little.find("3072 KiB free on the host of ranks 0, 1, 2") != std::string::npos);
   CHECK(little.find("MPICH needs 3096 KiB") != std::string::npos);
   CHECK(little.find("expected at least 48 MiB") != std::string::npos);
   // Each node is checked by itself; a rank without an answer does not hide another's.
   const std::string second =
-      objection_to_shared_memory(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, kMiB}, five);
+      explain_shared_memory_shortage(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, kMiB}, five);
   CHECK(second.find("1024 KiB free on the host of ranks 1, 3") != std::string::npos);
-  CHECK(objection_to_shared_memory(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, std::nullopt}, five) ==
-        "");
+  CHECK(explain_shared_memory_shortage(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, std::nullopt},
+                                       five) == "");
   // A rank alone on its node shares nothing; other versions and vendors have not been measured.
-  CHECK(objection_to_shared_memory({0, 1}, Free{0, 0}, five) == "");
+  CHECK(explain_shared_memory_shortage({0, 1}, Free{0, 0}, five) == "");
   for (const char* library : {"MPICH Version:      4.0.2", "MPICH Version: 50.1", "Open MPI v5.0.11",
                               "Intel(R) MPI Library 2021.15", "MPICH", ""})
-    CHECK(objection_to_shared_memory(one_node, Free{0, 0, 0}, library) == "");
+    CHECK(explain_shared_memory_shortage(one_node, Free{0, 0, 0}, library) == "");
 }
 
 TEST(shared_memory_that_other_ranks_of_the_job_have_taken_is_not_missing) {
   constexpr std::uint64_t kMiB = 1 << 20;
   const std::string five = "MPICH Version:      5.0.2";
-  CHECK(objection_to_shared_memory({0, 0}, {2 * kMiB, 2 * kMiB}, five, false) != "");
-  CHECK(objection_to_shared_memory({0, 0}, {2 * kMiB, 2 * kMiB}, five, true) == "");
-  CHECK(objection_to_shared_memory({0, 0}, {kMiB, kMiB}, five, true) != "");
+  CHECK(explain_shared_memory_shortage({0, 0}, {2 * kMiB, 2 * kMiB}, five, false) != "");
+  CHECK(explain_shared_memory_shortage({0, 0}, {2 * kMiB, 2 * kMiB}, five, true) == "");
+  CHECK(explain_shared_memory_shortage({0, 0}, {kMiB, kMiB}, five, true) != "");
   CHECK(warning_of_shared_memory(64 * kMiB, 4, false) == "");
   CHECK(warning_of_shared_memory(47 * kMiB, 4, false).find("48128 KiB free for 4 rank(s)") !=
         std::string::npos);

@@ -36,7 +36,7 @@ struct Slow {
   }
   std::string found(const News& news) {
     std::string text;
-    of_rank[1].hear(news);
+    of_rank[1].receive(news);
     of_rank[1].look(groups(1), [](News) {}, [&](GroupState&, const std::string& why) { text = why; });
     return text;
   }
@@ -48,7 +48,7 @@ struct Slow {
 
 }  // namespace
 
-TEST(a_record_tells_what_all_ranks_must_call_alike) {
+TEST(a_record_holds_what_must_be_equal_on_all_ranks) {
   const std::uint64_t here = record_of(moved("float32", 10, 4), 5, 1).history;
   CHECK(here == record_of(moved("float32", 10, 4), 5, 1).history);
   CHECK(here != record_of(moved("int32", 10, 4), 5, 1).history);
@@ -74,7 +74,7 @@ TEST(text_of_a_record_is_safe_whatever_another_process_writes) {
   CHECK(text_of(call).size() < 120);  // the dtype has no terminator
 }
 
-TEST(tags_tell_calls_apart_as_far_as_there_are_tags) {
+TEST(tags_distinguish_calls_as_far_as_there_are_tags) {
   for (const int max_tag : {32767, (1 << 20) - 1, (1 << 28) - 1, std::numeric_limits<int>::max() - 1}) {
     const CollectiveTags tags(max_tag);
     CHECK(tags.kinds >= 2 && tags.slots >= 256);
@@ -116,14 +116,14 @@ TEST(equal_calls_and_those_of_other_groups_are_no_difference) {
   const auto news = equal.announced();
   CHECK(news.size() == 1);
   CHECK(equal.found(news[0]).empty());
-  std::size_t said = 0;
+  std::size_t announcements = 0;
   equal.of_rank[1].note(*equal.operations[1]);
-  equal.of_rank[1].look(equal.groups(1), [&](News) { ++said; }, [](auto&, auto&) {});
-  CHECK(said == 0);
-  SlowCalls stranger;
-  stranger.hear(news[0]);
-  stranger.look({}, [](News) {}, [](auto&, auto&) { CHECK(false); });
-  CHECK(stranger.idle());
+  equal.of_rank[1].look(equal.groups(1), [&](News) { ++announcements; }, [](auto&, auto&) {});
+  CHECK(announcements == 0);
+  SlowCalls late_rank;
+  late_rank.receive(news[0]);
+  late_rank.look({}, [](News) {}, [](auto&, auto&) { CHECK(false); });
+  CHECK(late_rank.idle());
 }
 
 TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
@@ -143,7 +143,7 @@ TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
         {{world.ranks[1].group, "key"}}, [](News) {},
         [&](GroupState&, const std::string& why) { text = why; });
   };
-  theirs.hear(news.at(0));
+  theirs.receive(news.at(0));
   look();
   CHECK(text.empty() && !theirs.idle());
   CollectiveCall other = call_of(Collective::AllReduce, 1, 2, 999, 0, b[1], false);
@@ -159,13 +159,13 @@ TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
 TEST(announcements_have_an_end) {
   Slow slow([](CollectiveCall&) {});
   News news = slow.announced().at(0);
-  for (int i = 0; i < 600; ++i) slow.of_rank[1].hear(news);
+  for (int i = 0; i < 600; ++i) slow.of_rank[1].receive(news);
   slow.of_rank[1].look({}, [](News) {}, [](auto&, auto&) {});
-  std::size_t said = 0;
+  std::size_t announcements = 0;
   SlowCalls& full = slow.of_rank[1];
   full.note(*slow.operations[1]);
-  full.look(slow.groups(1), [&](News) { ++said; }, [](auto&, auto&) {});
-  CHECK(said == 0);
+  full.look(slow.groups(1), [&](News) { ++announcements; }, [](auto&, auto&) {});
+  CHECK(announcements == 0);
 }
 
 UNIT_MAIN_THAT_LEAKS()

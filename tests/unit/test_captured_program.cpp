@@ -136,7 +136,7 @@ TEST(replays_without_delays_in_a_row) {
   });
 }
 
-TEST(a_replay_without_its_peers_can_be_released_and_tells_nobody_anything) {
+TEST(a_replay_released_without_its_peers_notifies_no_rank) {
   Meeting meeting(2);
   on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
     const auto node = meeting.meet(rank);

@@ -36,7 +36,7 @@ TEST(a_message_that_never_comes_is_a_timeout_and_the_device_goes_on) {
   world.close();
 }
 
-TEST(an_abort_lets_the_device_go_on) {
+TEST(an_abort_unblocks_the_device) {
   World world(2);
   Gpu& gpu = *make_gpus(1)[0];
   std::vector<std::unique_ptr<Reduction>> reductions;
@@ -104,7 +104,7 @@ bool refuses(int submissions, bool shared) {
       operation = world.ranks[r].group->issue({all_reduce(world, r, data)}, std::move(options));
       // As the binding does for errors that it has reported.
       operation->on_finished([operation] {
-        if (operation->error()) let_the_device_go_on(operation);
+        if (operation->error()) unblock_device(operation);
       });
     } catch (const Error& e) {
       CHECK(r == 0 && e.code() == ErrorCode::System);
@@ -144,7 +144,7 @@ TEST(a_device_that_refuses_its_part_fails_the_group_and_goes_on) {
   }
 }
 
-TEST(what_a_device_took_before_it_refused_is_let_go_until_it_is_through) {
+TEST(work_before_a_refused_submission_is_unblocked_until_it_is_through) {
   World world(2);
   const auto gpus = make_gpus(2);
   const auto nodes = share_staging(world, gpus);
@@ -180,7 +180,7 @@ TEST(a_device_that_makes_no_more_flags_fails_the_group) {
   world.close();
 }
 
-TEST(a_shutdown_lets_the_device_go_on) {
+TEST(a_shutdown_unblocks_the_device) {
   World world(2);
   Gpu& gpu = *make_gpus(1)[0];
   Reduction reduction(world, 0, gpu, 1000, 1);

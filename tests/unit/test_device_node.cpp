@@ -135,7 +135,7 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
   }
 }
 
-TEST(memory_that_somebody_cannot_map_has_no_place) {
+TEST(memory_that_a_rank_cannot_map_is_not_shared) {
   Ranks ranks(3);
   ranks.meet();
   ranks.devices[2]->imports = false;
@@ -153,7 +153,7 @@ TEST(memory_that_somebody_cannot_map_has_no_place) {
   CHECK(ranks.seen(1, 0, {0, 0}) && !ranks.seen(2, 0, {0, 0}));
 }
 
-TEST(staging_memory_goes_when_nobody_has_it_mapped) {
+TEST(staging_memory_is_freed_when_no_rank_has_it_mapped) {
   for (const bool agreed : {false, true}) {
     Ranks ranks(3);
     ranks.devices[1]->imports = false;

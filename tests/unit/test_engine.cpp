@@ -207,7 +207,7 @@ TEST(who_waits_for_one_message_of_many_does_not_poll_them_all_each_time) {
   world.close();
 }
 
-TEST(messages_do_not_block_and_tell_their_source) {
+TEST(messages_do_not_block_and_return_their_source) {
   World world(3);
   world.run([&](int r) {
     Group& group = *world.ranks[r].group;
@@ -295,7 +295,7 @@ TEST(buffers_are_released_once_and_never_on_the_progress_thread) {
   world.close();
 }
 
-TEST(a_waiter_lets_go_of_what_ends_beside_its_own_operation) {
+TEST(a_waiter_releases_what_ends_beside_its_own_operation) {
   // Only waiters progress these operations: no other thread wakes up to free buffers.
   World world(2);
   world.run([&](int r) {

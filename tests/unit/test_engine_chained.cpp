@@ -106,7 +106,7 @@ TEST(an_error_between_the_stages_fails_the_operation) {
   });
 }
 
-TEST(what_is_known_of_a_stage_is_known_of_the_chain) {
+TEST(a_chain_has_the_properties_of_its_stages) {
   struct Stage : Execution {
     bool done = false;
     explicit Stage(const char* algorithm) { chosen_ = algorithm; }
@@ -129,15 +129,15 @@ TEST(times_of_an_operation) {
   World world(2);
   world.run([&](int r) {
     std::vector<float> data(1000, 1.0f);
-    std::promise<bool> told;
+    std::promise<bool> finished;
     IssueOptions options;
-    options.on_finished = [&](const Operation& op) { told.set_value(op.finished() && !op.error()); };
+    options.on_finished = [&](const Operation& op) { finished.set_value(op.finished() && !op.error()); };
     const auto before = Clock::now();
     auto op = start(world, r, data, options);
     world.ranks[r].engine->wait(*op);
     CHECK(before <= op->info().issued && op->info().issued <= op->started_at());
     CHECK(op->started_at() <= op->finished_at() && op->finished_at() <= Clock::now());
-    CHECK(told.get_future().get());
+    CHECK(finished.get_future().get());
   });
   world.close();
 }

@@ -224,16 +224,16 @@ TEST(abort_and_the_watch_write_the_file) {
   WorldOptions options = logged(folder, 100ms);
   options.loopback.faults = {faults, nullptr};
   options.engine.stuck_grace = 200ms;
-  std::promise<std::string> told;
+  std::promise<std::string> report;
   std::atomic<int> reports{0};
   options.engine.on_stuck = [&](const std::string& text) {
-    if (reports++ == 0) told.set_value(text);
+    if (reports++ == 0) report.set_value(text);
   };
   World world(2, options);
   auto& data = *new std::vector<float>(10, 1.0f);
   faults->stick();
   auto op = start(world, 0, data);
-  CHECK(contains(told.get_future().get(), "; flight log: " + path));
+  CHECK(contains(report.get_future().get(), "; flight log: " + path));
   CHECK(contains(content(path), "stuck inside the MPI library"));
   faults->release();
 }

@@ -19,7 +19,7 @@ TEST(the_progress_thread_enters_a_device_whose_memory_the_transport_gets) {
     });
 }
 
-TEST(streams_that_wait_for_a_message_are_known) {
+TEST(streams_that_wait_for_a_message_are_tracked) {
   Gpu& gpu = *new Gpu(2, 1);
   CHECK(!Gate::any_holds_a_stream());
   for (const bool early : {true, false}) {
@@ -153,7 +153,7 @@ TEST(messages_are_posted_in_the_order_of_the_calls) {
   world.close();
 }
 
-TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
+TEST(a_failed_group_releases_its_replays) {
   World world(2);
   const auto gpus = make_gpus(2);
   std::barrier meet(2);
@@ -162,12 +162,12 @@ TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
     Group& group = *world.ranks[r].group;
     DeviceQueue& caller = *gpu.caller;
     std::vector<float>&source = unfreed(100, 1), &data = unfreed(100, -1);
-    int told = 0;
+    int notifications = 0;
     const auto record = [&](std::vector<Call> calls) {
       StreamTarget target = gpu.target(true);
       target.conclude = [&] { gpu.device.order(*gpu.queues[0], caller); };
       group.capture(std::move(calls), "all_reduce", target, [&] {
-        ++told;
+        ++notifications;
         group.release_replays();
       });
     };
@@ -195,13 +195,13 @@ TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
     if (r == 0) gpu.device.replay(*graph, caller);  // alone
     world.ranks[r].engine->abort(group, "enough");
     caller.synchronize();
-    CHECK(told == 1);
+    CHECK(notifications == 1);
     CHECK_THROWS(record({all_reduce(world, r, data)}), Error, "enough");
     meet.arrive_and_wait();
   });
 }
 
-TEST(flags_of_a_gate_that_nobody_entered_are_not_given_out_again) {
+TEST(flags_of_a_gate_that_was_never_entered_are_not_reused) {
   Gpu& gpu = *new Gpu(2, 1, 2);
   Flag late{0};
   gpu.caller->wait_flag(&late, 1);

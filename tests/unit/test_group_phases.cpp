@@ -172,7 +172,7 @@ TEST(one_queue_is_enough) {
 }
 
 // Before the device continues: the results that it then gives to the node's other ranks are invalid.
-TEST(a_failure_is_told_to_the_ranks_of_the_node_at_once) {
+TEST(a_failure_notifies_the_ranks_of_the_node_at_once) {
   Nodes nodes({0, 0, 1, 1}, 3, 3);
   nodes.world().run([&](int r) {
     const auto node = nodes.share(r);

@@ -53,7 +53,7 @@ Reached reached_by(std::size_t size, auto input, auto output) {
 
 }  // namespace
 
-TEST(right_whoever_is_reached) {
+TEST(right_with_any_peer) {
   const auto none = [](std::size_t) { return false; };
   const auto all = [](std::size_t) { return true; };
   const auto odd = [](std::size_t r) { return r % 2 == 1; };

@@ -66,7 +66,7 @@ TEST(posted_receives_match_in_order_too) {
   CHECK(a == 10 && b == 20 && !first.active && ranks[1]->test(first));
 }
 
-TEST(any_source_takes_the_first_arrival_and_says_whose) {
+TEST(any_source_takes_the_first_arrival_and_returns_its_source) {
   const auto ranks = make_loopback(3);
   send(*ranks[2], 7, 0, 4, Channel::PointToPoint);
   send(*ranks[1], 8, 0, 4, Channel::PointToPoint);
@@ -136,7 +136,7 @@ TEST(late_tests_delay_completion_but_not_for_ever) {
   CHECK(late > 0);
 }
 
-TEST(a_dead_rank_is_never_heard) {
+TEST(a_dead_rank_delivers_no_message) {
   const auto faults = make_faults(2);
   const auto ranks = make_loopback(2, {.faults = faults});
   send(*ranks[0], 1, 1, 0);

@@ -21,7 +21,7 @@ void expect_mismatch(const char* algorithm, Collective collective,
 
 }  // namespace
 
-TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
+TEST(calls_that_do_not_match_fail_and_write_nothing) {
   for (const char* algorithm : {"zero_copy", "staged", "flag", "adaptive"}) {
     const auto all_reduce = Collective::AllReduce;
     expect_mismatch(
@@ -48,7 +48,7 @@ TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
   }
 }
 
-TEST(counts_of_an_all_to_all_that_do_not_match_are_told) {
+TEST(counts_of_an_all_to_all_that_do_not_match_are_reported) {
   struct Case {
     std::uint64_t sent, expected;  // by rank 0, by rank 1
   };
@@ -82,10 +82,10 @@ TEST(counts_of_an_all_to_all_that_do_not_match_are_told) {
 
 // Rank 0 sends 5 elements to each of the others. Short blocks for another node travel together: there the
 // sums of a node's ranks are compared.
-TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_told) {
+TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_reported) {
   struct Case {
     int receiver;  // expects 6 from rank 0
-    const char* told;
+    const char* message;
   };
   for (const Case c :
        {Case{1, "rank 0 sends 5 elements to this rank, where 6 were expected"}, Case{2, "40 bytes"}}) {
@@ -103,7 +103,7 @@ TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_told) {
       if (r == c.receiver) call.spec.recv_counts[0] = 6;
       auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
       if (r == c.receiver) {
-        CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, c.told);
+        CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, c.message);
       } else {
         try {
           world.ranks[r].engine->wait(*op);
@@ -125,7 +125,7 @@ TEST(counts_that_are_not_one_for_each_rank_are_refused) {
   });
 }
 
-TEST(a_mismatch_is_told_though_another_rank_has_not_come) {
+TEST(a_mismatch_is_reported_while_another_rank_is_missing) {
   World world(
       3, {.group = {"test", 10s, 32}, .env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "adaptive"}}), .node = true});
   world.run([&](int r) {

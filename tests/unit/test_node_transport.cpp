@@ -54,7 +54,7 @@ TEST(messages_match_by_source_and_tag_in_order) {
   for (int i = 0; i < 30; ++i) CHECK(got[i] == i);
 }
 
-TEST(a_receive_from_any_source_tells_which_and_keeps_its_turn) {
+TEST(a_receive_from_any_source_returns_it_and_keeps_its_turn) {
   NodeRanks ranks(3);
   const int from_0 = 7, from_1 = 8;
   int any[2] = {0, 0}, named = 0;
@@ -226,7 +226,7 @@ TEST(random_traffic_in_all_directions) {
     }
 }
 
-TEST(a_message_of_another_length_is_told_to_its_receiver_alone) {
+TEST(a_message_of_another_length_fails_only_at_its_receiver) {
   for (const std::size_t bytes : {100u, 200000u}) {
     NodeRanks ranks(2);
     const Bytes data = pattern(bytes, 1);

@@ -72,7 +72,7 @@ Seen run(Where spot, int k, int more) {
   for (int i = 0; i < 3; ++i) peers.push_back(start(world, 1, unfreed(5000)));
   std::vector<std::vector<float>*> data;
   for (int i = 0; i < 3; ++i) data.push_back(&unfreed(5000));
-  auto told = std::make_shared<std::atomic<int>>(0);
+  auto completed = std::make_shared<std::atomic<int>>(0);
   int expected = 0;
   IssueOptions prepared;
   prepared.name = "all_reduce";
@@ -95,7 +95,7 @@ Seen run(Where spot, int k, int more) {
       continue;
     }
     try {
-      own.back()->on_finished([told] { told->fetch_add(1); });
+      own.back()->on_finished([completed] { completed->fetch_add(1); });
       ++expected;
     } catch (const std::bad_alloc&) {
     }
@@ -105,7 +105,7 @@ Seen run(Where spot, int k, int more) {
   // No thread waits, so the progress thread carries them.
   const auto until = std::chrono::steady_clock::now() + 20s;
   const auto over = [&] {
-    return told->load() == expected &&
+    return completed->load() == expected &&
            std::all_of(own.begin(), own.end(), [](const OperationPtr& op) { return op->finished(); });
   };
   while (!over() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(200us);

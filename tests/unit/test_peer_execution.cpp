@@ -143,19 +143,19 @@ TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
       rank.caller->synchronize();  // a flag that is never reached ends the process
       // The other rank's result is invalid, since it abandoned the operation as well.
       while (node->failed(rank.rank(), other).load() == 0) std::this_thread::yield();
-      bool told = false;
+      bool rejected = false;
       try {
         execution->advance();
       } catch (const Error& error) {
-        told = error.code() == ErrorCode::Remote && std::strstr(error.what(), "abandoned");
+        rejected = error.code() == ErrorCode::Remote && std::strstr(error.what(), "abandoned");
       }
-      CHECK(told);
+      CHECK(rejected);
     }
     meeting.wait();
   });
 }
 
-TEST(calls_that_differ_are_told_apart) {
+TEST(calls_that_differ_are_distinguished) {
   Meeting meeting(2);
   on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
     const auto node = meeting.meet(rank);
@@ -164,20 +164,20 @@ TEST(calls_that_differ_are_told_apart) {
     PeerExecution execution(operation.schedule, operation.binding, node, 0, rank.rank() == 0 ? 7u : 8u,
                             rank.flags);
     execution.launch(rank.device, rank.queues, *rank.caller, nullptr);
-    bool told = false;
+    bool rejected = false;
     try {
       while (!execution.advance()) std::this_thread::yield();
     } catch (const Error& error) {
-      told = error.code() == ErrorCode::Mismatch && std::strstr(error.what(), "another collective");
+      rejected = error.code() == ErrorCode::Mismatch && std::strstr(error.what(), "another collective");
     }
-    CHECK(told);
+    CHECK(rejected);
     for (DeviceQueue* queue : rank.queues) queue->synchronize();
     meeting.wait();
   });
 }
 
 // Only the two ranks have the counts of their exchange.
-TEST(an_all_to_all_whose_counts_differ_is_told) {
+TEST(an_all_to_all_whose_counts_differ_fails) {
   for (const bool sender : {true, false}) {
     Meeting meeting(3);
     on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
@@ -190,16 +190,16 @@ TEST(an_all_to_all_whose_counts_differ_is_told) {
       operation.binding.recv_counts = receives;
       PeerExecution execution(operation.schedule, operation.binding, node, 0, 7, rank.flags);
       execution.launch(rank.device, rank.queues, *rank.caller, nullptr);
-      std::string told;
+      std::string message;
       try {
         while (!execution.advance()) std::this_thread::yield();
       } catch (const Error& error) {
-        told = error.what();
+        message = error.what();
       }
       if (rank.rank() == 0)
-        CHECK(told.empty());
+        CHECK(message.empty());
       else
-        CHECK(told.find("another number of elements") != std::string::npos);
+        CHECK(message.find("another number of elements") != std::string::npos);
       for (DeviceQueue* queue : rank.queues) queue->synchronize();
       meeting.wait();
     });

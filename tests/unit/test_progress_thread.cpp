@@ -5,7 +5,7 @@
 
 using namespace engine_tests;
 
-TEST(progress_thread_carries_what_nobody_waits_for) {
+TEST(progress_thread_completes_operations_without_a_waiter) {
   World world(3);
   world.run([&](int r) {
     std::vector<float> data(50000, 1.0f);
@@ -19,10 +19,10 @@ TEST(progress_thread_carries_what_nobody_waits_for) {
   world.close();
 }
 
-TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping) {
+TEST(a_waiter_that_releases_buffers_does_not_keep_the_progress_thread_napping) {
   // Like the GIL: releasing a tensor waits for a thread that waits for a background operation.
-  std::promise<void> letting_go;
-  const std::shared_future<void> lets_go = letting_go.get_future().share();
+  std::promise<void> releasing;
+  const std::shared_future<void> released = releasing.get_future().share();
   std::promise<void> carried;
   std::shared_future<void> is_carried = carried.get_future().share();
   bool in_time = false;
@@ -33,17 +33,17 @@ TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping)
     IssueOptions options = foreground();
     if (r == 0)
       options.keepalive = std::shared_ptr<void>(&ended, [&](void*) {
-        letting_go.set_value();
+        releasing.set_value();
         in_time = is_carried.wait_for(30s) == std::future_status::ready;
       });
     auto first = start(world, r, ended, std::move(options));
     if (r == 1) {  // lets rank 0's waiter, which waits for the second, find the first completed
       engine.wait(*first);
-      lets_go.wait();
+      released.wait();
     }
     auto second = start(world, r, awaited, foreground());
     auto waiter = std::async(std::launch::async, [&] { engine.wait(*second); });
-    if (r == 0) lets_go.wait();
+    if (r == 0) released.wait();
     auto third = start(world, r, background);
     if (r == 0) third->on_finished([&] { carried.set_value(); });
     waiter.get();
@@ -65,13 +65,13 @@ TEST(a_message_is_left_to_its_caller_for_a_nap) {
     int ready = 1;
     if (r == 0) {
       auto send = group.issue({MessageCall{true, data.data(), data.size(), 1, 1}}, {{.name = "send"}});
-      auto told = group.issue({MessageCall{true, &ready, 4, 1, 2}}, {{.name = "told"}});
-      engine.wait(*told);
+      auto message = group.issue({MessageCall{true, &ready, 4, 1, 2}}, {{.name = "message"}});
+      engine.wait(*message);
       engine.wait(*send);
       return;
     }
-    auto told = group.issue({MessageCall{false, &ready, 4, 0, 2}}, {{.name = "told"}});
-    engine.wait(*told);  // so the offer has arrived
+    auto message = group.issue({MessageCall{false, &ready, 4, 0, 2}}, {{.name = "message"}});
+    engine.wait(*message);  // so the offer has arrived
     auto receive = group.issue({MessageCall{false, got.data(), got.size(), 0, 1}}, {{.name = "receive"}});
     std::this_thread::sleep_for(20ms);
     CHECK(!receive->finished());

@@ -191,7 +191,7 @@ TEST(all_ranks_begin_with_what_is_remembered) {
 }
 
 // Two calls with swapped turns, which a group never produces.
-TEST(a_call_that_waits_for_an_earlier_one_says_so) {
+TEST(a_call_that_waits_for_an_earlier_one_reports_it) {
   World world(2);
   const auto nodes = make_node(2);
   const Traffic traffic;

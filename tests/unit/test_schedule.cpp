@@ -360,7 +360,7 @@ TEST(bad_steps_are_named) {
   expect_error(lone([](ScheduleWriter& w) { w.copy(out(0, 4), in(0, 4)); }), "never written");
 }
 
-TEST(a_barrier_that_lets_go_too_early_is_caught) {
+TEST(a_barrier_that_completes_too_early_is_caught) {
   Group group{unit::specs_for(make(Collective::Barrier, 4, 0)), {}};
   for (int r = 0; r < 4; ++r) {
     ScheduleWriter writer("one_round");

@@ -49,7 +49,7 @@ TEST(fields_of_a_row) {
   CHECK(rows[2].from_bytes == 7 && rows[2].to_bytes == kUnlimited && rows[2].native_order);
 }
 
-TEST(mistakes_are_told_with_file_line_and_what_was_expected) {
+TEST(mistakes_are_reported_with_file_line_and_what_was_expected) {
   const std::pair<const char*, const char*> mistakes[] = {
       {"all_redcue ring", "t:2: 'all_redcue' is not a collective: expected one of all_reduce, broadcast"},
       {"all_reduce", "t:2: no algorithm of all_reduce: expected one of recursive_doubling, ring"},
@@ -224,7 +224,7 @@ TEST(a_plan_has_the_leaders_of_its_row) {
     }
 }
 
-TEST(a_group_tells_what_it_would_run) {
+TEST(a_group_reports_its_choices) {
   engine_tests::World world(2, {.env = env_of({{"MPI_GDR_SELECT", "all_reduce:0-4K:ring"}})});
   CHECK(world.ranks[0].group->algorithm(call(Collective::AllReduce, 2, 4092)) == "ring");
   CHECK(world.ranks[0].group->algorithm(call(Collective::AllReduce, 2, 4096)) == "recursive_doubling");

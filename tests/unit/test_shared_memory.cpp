@@ -68,7 +68,7 @@ TEST(a_rank_without_a_segment_is_an_answer_for_all) {
   }
 }
 
-TEST(nobody_waits_for_ever_for_a_rank_that_does_not_attach) {
+TEST(a_rank_that_does_not_attach_is_awaited_until_the_deadline) {
   shm::Segment other;
   auto own = std::make_unique<shm::Segment>();
   const std::vector<std::string> tickets = {own->ticket(), other.ticket()};
@@ -120,7 +120,7 @@ bool is_all_in_arenas(const Algorithm& algorithm, CollectiveSpec spec, int who) 
 // Excluded under ThreadSanitizer, which identifies memory by address: in this one process the ranks see an
 // arena at one address but the flags that order its use at several, which looks like a race. Each rank
 // decides for itself whether its tensors are in group memory.
-TEST(tensors_in_group_memory_and_others_meet) {
+TEST(tensors_in_group_memory_and_others_match) {
   constexpr int kRanks = 3;
   std::vector<std::unique_ptr<shm::Arena>> owned;
   std::vector<shm::Arena*> arenas;
@@ -319,7 +319,7 @@ TEST(more_operations_than_slots_run_at_once) {
 }
 
 // Small operations begin, and may end, on the issuing thread, while the progress thread may hold them too.
-TEST(buffers_of_what_nobody_waits_for_are_released_by_whoever_ends_it) {
+TEST(buffers_without_a_waiter_are_released_at_the_end) {
   World world(2, {.node = true});
   constexpr int kRounds = 2000;
   std::atomic<int> by_issuer{0}, by_progress{0}, released{0};

@@ -217,7 +217,7 @@ TEST(nothing_is_sent_before_the_input_is_ready) {
   });
 }
 
-TEST(abandoning_lets_the_device_drain) {
+TEST(abandoning_drains_the_device) {
   auto faults = std::make_shared<LoopbackFaults>();
   faults->dead.store(true, std::memory_order_release);
   const auto algorithms = scheduled_algorithms("all_reduce");

@@ -11,11 +11,11 @@ struct Watched {
       : options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", timeout, 32}} {
     options.engine.stuck_grace = 200ms;
     options.engine.on_stuck = [this](const std::string& text) {
-      if (reports++ == 0) told.set_value(text);
+      if (reports++ == 0) report.set_value(text);
     };
   }
   const std::shared_ptr<LoopbackFaults> faults = std::make_shared<LoopbackFaults>();
-  std::promise<std::string> told;
+  std::promise<std::string> report;
   std::atomic<int> reports{0};
   WorldOptions options;
 };
@@ -28,7 +28,7 @@ TEST(a_thread_stuck_in_the_library_is_reported) {
   auto& data = unfreed(10);
   watched.faults->stick();
   auto op = start(world, 0, data);
-  auto text = watched.told.get_future().get();
+  auto text = watched.report.get_future().get();
   CHECK(text.find("stuck inside the MPI library") != std::string::npos);
   CHECK(text.find("all_reduce seq=0") != std::string::npos);
   // A waiter that cannot take the progress role still gets its error.
@@ -41,12 +41,12 @@ TEST(an_overdue_operation_is_reported_though_the_thread_is_stuck_in_another) {
   World world(2, watched.options);
   auto &first = unfreed(10), &second = unfreed(10);
   watched.faults->stick();
-  auto patient = start(world, 0, first);
+  auto pending = start(world, 0, first);
   while (!watched.faults->held()) std::this_thread::sleep_for(1ms);
-  IssueOptions hurried;
-  hurried.timeout = 100ms;
-  auto op = start(world, 0, second, hurried);
-  CHECK(watched.told.get_future().get().find("stuck inside the MPI library") != std::string::npos);
+  IssueOptions short_timeout;
+  short_timeout.timeout = 100ms;
+  auto op = start(world, 0, second, short_timeout);
+  CHECK(watched.report.get_future().get().find("stuck inside the MPI library") != std::string::npos);
   watched.faults->release();
 }
 
@@ -135,7 +135,7 @@ TEST(a_thread_that_a_lost_peer_holds_is_reported_before_any_deadline) {
   while (!watched.faults->held()) std::this_thread::sleep_for(1ms);
   world.ranks[0].engine->lose({world.ranks[0].group.get()}, "rank 1 is gone");
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "rank 1 is gone");
-  const std::string text = watched.told.get_future().get();
+  const std::string text = watched.report.get_future().get();
   CHECK(text.find("stuck inside the MPI library, working on all_reduce") != std::string::npos);
   CHECK(text.find("rank 1 is gone. Ending this process") != std::string::npos);
   watched.faults->release();

@@ -139,7 +139,7 @@ TEST(a_file_per_rank) {
   CHECK(path.find("t-" + std::to_string(getpid()) + '-') == 0 && path.find('%') == path.npos);
 }
 
-TEST(a_file_that_cannot_be_written_is_told) {
+TEST(a_file_that_cannot_be_written_is_reported) {
   const auto trace = std::make_shared<Trace>(options(4));
   const FileWriter::Result result = trace->write("test", 10s);
   CHECK(result.path == "/dev/null/none" && !result.problem.empty());

@@ -128,7 +128,7 @@ TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {
   }
 }
 
-TEST(a_sender_that_stops_inside_a_chunk_keeps_its_receiver_waiting_and_nobody_else) {
+TEST(a_sender_that_stops_inside_a_chunk_blocks_only_its_receiver) {
   NodeRanks ranks(2, /*kernel_copies=*/true);
   const Bytes data = pattern(kBytes, 8);
   Bytes got(kBytes), next(kBytes);

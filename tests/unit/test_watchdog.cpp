@@ -19,8 +19,8 @@ namespace {
 
 struct Ended {
   int status = 0;
-  std::string said;
-  bool has(const char* part) const { return said.find(part) != std::string::npos; }
+  std::string output;
+  bool has(const char* part) const { return output.find(part) != std::string::npos; }
 };
 
 // Status and output of a child that runs `body` and then would exit with 0.
@@ -39,7 +39,7 @@ Ended end_of(const std::function<void()>& body) {
   Ended ended;
   char buffer[512];
   for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;)
-    ended.said.append(buffer, static_cast<std::size_t>(n));
+    ended.output.append(buffer, static_cast<std::size_t>(n));
   ::close(ends[0]);
   int status = 0;
   CHECK(::waitpid(child, &status, 0) == child && WIFEXITED(status));
@@ -72,7 +72,7 @@ TEST(an_exit_elsewhere_is_not_blamed_on_a_call) {
     }
     std::exit(7);
   });
-  CHECK(after.status == 7 && after.said.empty());
+  CHECK(after.status == 7 && after.output.empty());
   const Ended beside = end_of([] {
     std::atomic<bool> inside{false};
     std::thread([&] {
@@ -83,7 +83,7 @@ TEST(an_exit_elsewhere_is_not_blamed_on_a_call) {
     while (!inside.load(std::memory_order_acquire)) std::this_thread::sleep_for(1ms);
     std::exit(8);
   });
-  CHECK(beside.status == 8 && beside.said.empty());
+  CHECK(beside.status == 8 && beside.output.empty());
 }
 
 TEST(a_call_that_passes_its_deadline_ends_the_process) {
@@ -112,7 +112,7 @@ TEST(a_reason_that_has_gone_does_not_end_the_process) {
     const Watchdog guard("MPI_Init_thread", in(60s), 0, {}, lost);
     std::this_thread::sleep_for(4s);
   });
-  CHECK(ended.status == 0 && ended.said.empty());
+  CHECK(ended.status == 0 && ended.output.empty());
 }
 
 UNIT_MAIN()

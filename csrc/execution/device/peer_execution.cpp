@@ -223,7 +223,7 @@ std::vector<int> PeerExecution::pending_peers() const {
 // the lower value that it has come to: so the caller tries again until the device is through.
 bool PeerExecution::release_device() noexcept {
   const int rank = node_->rank();
-  node_->tell_failed();  // first: who sees what this device does then sees this, too
+  node_->publish_failed();  // first: before any rank sees what this device does next
   node_->each_peer([&](int r) {
     raise(node_->ended(rank, slot_, r), generation_ - 1);
     raise(node_->notices(rank, slot_, r), stamp(generation_, UINT32_MAX));

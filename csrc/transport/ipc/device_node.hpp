@@ -86,8 +86,8 @@ class DeviceNode {
   // The same when it could not launch all of an operation: its device will never do what others wait for.
   Flag64& refused(int owner, int writer) const { return flag(owner, 0, 4, writer); }
   // That this rank has failed, or could not launch; not what has ended well by now. Any thread.
-  void tell_failed() const noexcept { tell(3); }
-  void tell_refused() const noexcept { tell(4); }
+  void publish_failed() const noexcept { publish(3); }
+  void publish_refused() const noexcept { publish(4); }
   // Uses of the slots end in their order: this one and those before it have ended well. Progress role.
   void note_end(std::uint64_t use) const noexcept {
     if (use >= ended_well_.load(std::memory_order_relaxed))
@@ -129,7 +129,7 @@ class DeviceNode {
   // By the host of `writer`, when it has unmapped what `owner` shares.
   Flag64& detached(int owner, int writer) const { return flag(owner, 0, 5, writer); }
 
-  void tell(int kind) const noexcept {
+  void publish(int kind) const noexcept {
     const std::uint64_t from = ended_well_.load(std::memory_order_acquire) + 1;
     for (int r = 0; r < size_; ++r) {
       std::uint64_t none = 0;  // the first value covers more uses

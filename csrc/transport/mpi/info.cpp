@@ -138,8 +138,8 @@ void MpiNetwork::on_abort(std::function<void(const std::string&)> announce) {
   if (state().pmi) state().pmi->on_abort(std::move(announce));
 }
 
-std::string MpiNetwork::objection_to_launcher(int ranks) const {
-  return mpi_gdr::objection_to_launcher(family(), Env::get().bootstrap, library_version(), ranks);
+std::string MpiNetwork::explain_launcher_mismatch(int ranks) const {
+  return mpi_gdr::explain_launcher_mismatch(family(), Env::get().bootstrap, library_version(), ranks);
 }
 
 std::vector<std::string> MpiNetwork::summary() const {

@@ -31,7 +31,7 @@ constexpr std::chrono::seconds kContainersStart(4);  // by then the others' proc
 constexpr std::chrono::seconds kGrace(2);  // a peer's watchdog fires first, so that its rank can be named
 
 // Why an MPI that another library has initialised cannot be used, or "".
-std::string objection_to_existing(int expected_size) {
+std::string explain_existing_mismatch(int expected_size) {
   if (mpi_is_finalized()) return "MPI was finalised in this process, and it cannot be started twice";
   int level = 0, size = 0;
   check(MPI_Query_thread(&level), "MPI_Query_thread");
@@ -92,7 +92,7 @@ void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
   std::vector<std::optional<std::uint64_t>> free;
   for (const Proposal& p : all) free.push_back(p.shared_memory);
   const std::string refusal = o.store || here == all.size()
-                                  ? objection_to_shared_memory(nodes, free, all[0].mpi_version, !o.store)
+                                  ? explain_shared_memory_shortage(nodes, free, all[0].mpi_version, !o.store)
                                   : "";
   if (!refusal.empty()) fail(ErrorCode::System, "MPI cannot start: ", refusal);
   const auto own = free[static_cast<std::size_t>(o.rank)];
@@ -265,7 +265,7 @@ void MpiNetwork::start(const NetworkOptions& o) {
   mine.process = own_process();
   mine.mpi_version = library_version();
   if (mpi_is_finalized() || mpi_is_initialized()) {
-    mine.error = objection_to_existing(o.size);
+    mine.error = explain_existing_mismatch(o.size);
     mine.initialised = true;
   }
   std::vector<Proposal> all;
@@ -277,8 +277,8 @@ void MpiNetwork::start(const NetworkOptions& o) {
   if (!mine.error.empty()) fail(ErrorCode::InvalidUsage, mine.error);
   const Bootstrap how = decide(family(), all);
   if (o.size > 1 && !o.store && how != Bootstrap::Launcher)
-    fail(ErrorCode::InvalidUsage, "world_size=", o.size,
-         " needs a store: ", mpi_gdr::objection_to_launcher(family(), o.bootstrap, mine.mpi_version, o.size));
+    fail(ErrorCode::InvalidUsage, "world_size=", o.size, " needs a store: ",
+         mpi_gdr::explain_launcher_mismatch(family(), o.bootstrap, mine.mpi_version, o.size));
 
   s.pid = ::getpid();
   s.rank = o.rank;

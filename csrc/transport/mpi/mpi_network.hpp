@@ -32,7 +32,7 @@ class MpiNetwork final : public Network {
   std::vector<std::string> summary() const override;
   std::unique_ptr<Transport> make_group(const GroupTransportOptions& options) override;
   NetworkInfo info() const override;
-  std::string objection_to_launcher(int ranks) const override;
+  std::string explain_launcher_mismatch(int ranks) const override;
   static MpiFamily family();
   int handle(const Transport& transport) const override;
   void broadcast(std::string& text, int root, std::chrono::milliseconds timeout) override;

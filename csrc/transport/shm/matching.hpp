@@ -17,7 +17,7 @@ using Transfers = std::list<Transfer>;  // elements move between lists at stable
 struct Transfer {
   bool send = false, done = false, too_long = false;
   bool copies = false;      // a matched receive that both ends copy
-  bool told = false;        // of these: the other end has been notified
+  bool notified = false;    // of these: the other end has been notified
   bool wants_none = false;  // a receive whose answer ends the send
   int peer = -1;            // or kAnySource, until it is matched
   int tag = 0;

@@ -183,18 +183,18 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
   for (const int r : node->members_) {
     if (reach == Reach::None) break;
     const auto& verdict = header(node->peer(r).memory).verdict;
-    std::uint32_t said;
-    while ((said = verdict.load(std::memory_order_acquire)) == kPending) {
+    std::uint32_t answer;
+    while ((answer = verdict.load(std::memory_order_acquire)) == kPending) {
       if (std::chrono::steady_clock::now() > deadline)
         fail(ErrorCode::Timeout, "rank ", r,
              " of the group did not attach to the shared memory before the timeout");
       if (poll) poll();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
-    node->arenas_mapped_ = node->arenas_mapped_ && (said & kAndArenas);
-    said &= ~static_cast<std::uint32_t>(kAndArenas);
-    if (said == kFailed) reach = Reach::None;
-    if (said == kSegmentsOnly && reach == Reach::All) reach = Reach::Segments;
+    node->arenas_mapped_ = node->arenas_mapped_ && (answer & kAndArenas);
+    answer &= ~static_cast<std::uint32_t>(kAndArenas);
+    if (answer == kFailed) reach = Reach::None;
+    if (answer == kSegmentsOnly && reach == Reach::All) reach = Reach::Segments;
   }
   node->reach_ = reach;
   if (reach != Reach::None) {  // all have attached: no /proc entry is needed

@@ -282,10 +282,11 @@ class NodeTransport final : public Transport {
           if (!peer.copy.can_open()) break;
           // A sleeping sender would be woken too late.
           const auto& sleepers = area_.sleepers(node_->messages(rank()));
-          receive.told = peer.copy.open(receive) && sleepers.load(std::memory_order_relaxed) == 0 &&
-                         peer.out.tell_opened(receive);
+          receive.notified = peer.copy.open(receive) && sleepers.load(std::memory_order_relaxed) == 0 &&
+                             peer.out.notify_opened(receive);
         }
-        const TwoEndedCopy::Taken taken = peer.copy.take(receive, receive.told ? share : Share::Any, budget);
+        const TwoEndedCopy::Taken taken =
+            peer.copy.take(receive, receive.notified ? share : Share::Any, budget);
         if (taken == TwoEndedCopy::Taken::Some) continue;
         receive.copies = false;
         receive.wants_none = taken == TwoEndedCopy::Taken::All;

@@ -35,7 +35,7 @@ class Outgoing {
     move(send, streams_);
   }
   // The receiver's copy is open. False: no room, and not needed.
-  bool tell_opened(const Transfer& receive) {
+  bool notify_opened(const Transfer& receive) {
     return publish_where(ring_, receive.data, {.id = receive.id, .tag = receive.cell, .kind = kOpened});
   }
 

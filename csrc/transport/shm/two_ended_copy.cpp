@@ -44,7 +44,7 @@ std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, Share share, std::
 }
 
 // Returns the sender's last chunk, not copied, to the receiver.
-void give_back(CopyCell& cell, std::uint64_t id) {
+void return_chunk(CopyCell& cell, std::uint64_t id) {
   std::uint64_t seen = cell.taken.load(std::memory_order_relaxed);
   // Release: the receiver overwrites what the sender has written of it.
   while ((seen & ~kNumber) == tagged(id) && (seen & kNumber) != kNumber &&
@@ -131,7 +131,7 @@ bool TwoEndedCopy::help(Transfer& send, int cell, Share share, std::size_t& budg
     if (std::byte* const there = node_->mapped(peer_, to, piece->bytes)) {
       std::memcpy(there, from, piece->bytes);
     } else if (!node_->try_write(peer_, to, from, piece->bytes)) {
-      give_back(out, send.id);
+      return_chunk(out, send.id);
       return false;
     }
     send.moved += piece->bytes;

@@ -17,7 +17,7 @@ inline cudaError_t report(cudaError_t status) {
   return status;
 }
 
-// Whether this call must fail by refuse_after() or let_fail() (host_work.hpp).
+// Whether this call must fail by refuse_after() or inject_failure() (host_work.hpp).
 bool refuses(const char* call);
 // The error of Settings::fails for this call, or 0.
 int failure_of(const char* call);

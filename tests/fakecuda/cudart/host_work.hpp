@@ -30,7 +30,7 @@ __attribute__((visibility("default"))) void refuse_after(int device, int calls);
 
 // Every later call of this function returns cudaErrorUnknown and does nothing; null: none. `function` must
 // stay valid.
-__attribute__((visibility("default"))) void let_fail(const char* function);
+__attribute__((visibility("default"))) void inject_failure(const char* function);
 
 // This process's unfinished kernels on a device where processes take turns.
 __attribute__((visibility("default"))) int kernels_under_way(int device);

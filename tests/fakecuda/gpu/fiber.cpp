@@ -79,7 +79,7 @@ Fiber* Fiber::take() {
   return new Fiber(new_stack());
 }
 
-void Fiber::give_back() {
+void Fiber::recycle() {
   const std::lock_guard lock(pool_mutex);
   pool().push_back(this);
 }

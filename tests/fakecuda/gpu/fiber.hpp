@@ -14,7 +14,7 @@ class Fiber {
 
   // From a pool that only grows.
   static Fiber* take();
-  void give_back();  // not while a function is unfinished
+  void recycle();  // not while a function is unfinished
 
   // Sets the function of the next resume(). It must not return: it ends by suspending after another start(),
   // or for good.

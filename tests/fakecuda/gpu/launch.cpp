@@ -35,7 +35,7 @@ class Block {
     threads_.reserve(threads);
     for (unsigned i = 0; i < threads; ++i)
       threads_.emplace_back(kernel, params, shared_.data(), i, threads, index, blocks, stores_.get());
-    let_all_go_on();
+    resume_all();
   }
   ~Block() {
     if (stores_) weak_memory()->take(stores_->of_block);
@@ -51,7 +51,7 @@ class Block {
       ended_ += why == Thread::Stop::Ended;
       if (ready_.empty() && !ended()) {
         if (ended_ != 0) fault("a barrier that not all threads of the block come to");
-        let_all_go_on();
+        resume_all();
       }
     }
     return why;
@@ -62,7 +62,7 @@ class Block {
   const int multiprocessor;
 
  private:
-  void let_all_go_on() {
+  void resume_all() {
     for (Thread& thread : threads_) ready_.push_back(&thread);
   }
 

@@ -348,7 +348,7 @@ def test_a_group_that_has_not_been_used(rank, size):
     dist.destroy_process_group(other)
 
 
-def test_a_result_that_nobody_waits_for(rank, size):
+def test_a_result_without_a_waiter(rank, size):
     if not ON_SIMGPU or size == 1:  # it leaves a failed capture behind; a single rank captures nothing
         return
     tensor = on_device(1)

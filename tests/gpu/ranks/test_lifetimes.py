@@ -41,7 +41,7 @@ def rows(value):
 
 
 @pytest.mark.streams
-def test_nobody_waits_and_nobody_keeps(rank, size):
+def test_works_that_are_neither_awaited_nor_kept(rank, size):
     kept = []
     for i in range(40):
         output = torch.zeros(size * COUNT, device=DEVICE)
@@ -95,7 +95,7 @@ def test_waiting_on_another_stream_than_that_of_the_call(rank, size, kind):
 
 
 @pytest.mark.parametrize("strided", [False, True])
-def test_messages_that_nobody_waits_for(rank, size, strided):
+def test_messages_without_a_waiter(rank, size, strided):
     """The target is freed and its memory reused while the message is copied there."""
     if size == 1:
         return

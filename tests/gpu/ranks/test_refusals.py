@@ -19,7 +19,7 @@ def ones(count=1000):
     return torch.ones(count, device=DEVICE)
 
 
-def test_the_completion_hook_hears_of_it_once(size):
+def test_the_completion_hook_is_called_once(size):
     if size == 1:  # too few submissions for a refusal half way
         return
     group = dist.new_group(timeout=datetime.timedelta(seconds=10))

@@ -264,7 +264,7 @@ def test_uneven_all_to_all_in_a_row(rank, size):
         check(output * 1, torch.arange(float(size)).repeat_interleave(torch.tensor(receives)))
 
 
-def test_messages_that_only_their_order_tells_apart(rank, size):
+def test_messages_that_only_their_order_distinguishes(rank, size):
     """Same peer and tag, from streams of which the first is the slowest."""
     if size == 1:
         return

@@ -90,7 +90,7 @@ if CASE == "absent, then another call":  # with MPI_GDR_ASYNC_ERROR=raise
             total()[1].wait()
             time.sleep(0.05)
     except dist.DistBackendError as error:
-        print("told:", error, flush=True)
+        print("error:", error, flush=True)
     gpu.synchronize()
     gpu.allocate_and_free()
     os._exit(7)
@@ -102,7 +102,7 @@ if CASE in ("absent, the host waits", "absent, a timeout"):  # the former by MPI
     try:
         work.wait(timeout=datetime.timedelta(seconds=2)) if "timeout" in CASE else work.wait()
     except dist.DistBackendError as error:
-        print("told:", error, flush=True)
+        print("error:", error, flush=True)
         gpu.synchronize()
         os._exit(7)
     stay()
@@ -152,7 +152,7 @@ if CASE.startswith("killed, replaying"):
         dist.all_reduce(ones())
         print("no error", flush=True)
     except dist.DistBackendError as error:
-        print("told:", error, flush=True)
+        print("error:", error, flush=True)
     os._exit(7)
 
 if CASE == "aborted":
@@ -174,7 +174,7 @@ if CASE == "aborted":
         dist.all_reduce(ones(), group=group)
         print("no error", flush=True)
     except dist.DistBackendError as error:
-        print("told:", error, flush=True)
+        print("error:", error, flush=True)
     tensor, work = total()  # the other group continues
     work.wait()
     assert tensor.sum().item() == 20_000 * size

@@ -5,7 +5,7 @@ skipped   rank 2 omits a call, waits for the others' errors, then dumps its log;
 their logs into the folder "healthy" beside
 other     rank 1 makes another call
 silent    rank 0 never receives rank 1's second message: it dumps its log when rank 1 fails, to a file
-"heard", and again on a signal
+"late_dump", and again on a signal
 """
 
 import datetime
@@ -20,19 +20,19 @@ import torch.distributed as dist
 
 import mpi_backend
 
-told, case = Path(sys.argv[1]), sys.argv[2]
+progress, case = Path(sys.argv[1]), sys.argv[2]
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
 rank, size = dist.get_rank(), dist.get_world_size()
 group = dist.new_group(timeout=datetime.timedelta(seconds=3), group_desc="the unlucky")
 
 
-def tell(what):
-    (told / f"{what}{rank}").touch()
+def mark(what):
+    (progress / f"{what}{rank}").touch()
 
 
 def wait_for(what, count):
     deadline = time.monotonic() + 60
-    while len(list(told.glob(f"{what}*"))) < count and time.monotonic() < deadline:
+    while len(list(progress.glob(f"{what}*"))) < count and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
@@ -60,7 +60,7 @@ with dist._coalescing_manager(async_ops=True) as coalesced:
 coalesced.wait()
 dist.barrier()
 if case == "skipped":
-    mpi_backend.dump_flight_log(told.parent / "healthy" / f"mpi_gdr_trace_rank_{rank}")
+    mpi_backend.dump_flight_log(progress.parent / "healthy" / f"mpi_gdr_trace_rank_{rank}")
 
 try:
     if case == "skipped":
@@ -77,7 +77,7 @@ try:
         if rank == 0:
             dist.recv(torch.empty(4), 1, group=group, tag=5)
             wait_for("mpi_gdr_trace_rank_0", 1)  # written because of rank 1's failure
-            (told / "mpi_gdr_trace_rank_0").rename(told / "heard")
+            (progress / "mpi_gdr_trace_rank_0").rename(progress / "late_dump")
             os.kill(os.getpid(), signal.SIGUSR2)
             wait_for("mpi_gdr_trace_rank_0", 1)
         elif rank == 1:
@@ -89,12 +89,12 @@ try:
     print("no error")
 except RuntimeError as error:
     print(f"{type(error).__name__}: {error}")
-    tell("failed")
+    mark("failed")
 if (case, rank) in (("skipped", 2), ("silent", 2)):
     print("dumped:", mpi_backend.dump_flight_log())
 sys.stdout.flush()
-tell("done")
+mark("done")
 wait_for("done", size)
 # Simultaneously: a rank that saw another one end would write a second log about it.
-time.sleep(max(0, max(f.stat().st_mtime for f in told.glob("done*")) + 1 - time.time()))
+time.sleep(max(0, max(f.stat().st_mtime for f in progress.glob("done*")) + 1 - time.time()))
 os._exit(0)

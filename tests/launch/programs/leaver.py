@@ -39,11 +39,11 @@ def leave():
             dist.all_reduce(tensor, group=group)
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(3)
-    told("stop, itself", lambda: dist.all_reduce(tensor, group=group))
+    report_error("stop, itself", lambda: dist.all_reduce(tensor, group=group))
     sys.exit(0)
 
 
-def told(what, function):
+def report_error(what, function):
     start = time.monotonic()
     try:
         function()
@@ -69,12 +69,12 @@ if rank in WAYS:
 for leaver, way in WAYS.items():
     if rank == 0:
         store.set(f"turn of {leaver}", "")
-    told(way, lambda: lose(leaver, groups[leaver]))  # noqa: B023
-    told(f"{way}, again", lambda: dist.all_reduce(tensor, group=groups[leaver]))  # noqa: B023
+    report_error(way, lambda: lose(leaver, groups[leaver]))  # noqa: B023
+    report_error(f"{way}, again", lambda: dist.all_reduce(tensor, group=groups[leaver]))  # noqa: B023
     total = torch.ones(3)
-    told(f"{way}, rest", lambda: dist.all_reduce(total, group=rest))  # noqa: B023
+    report_error(f"{way}, rest", lambda: dist.all_reduce(total, group=rest))  # noqa: B023
     assert (total == 2).all()
-told("new group", lambda: dist.new_group(list(range(5))))
+report_error("new group", lambda: dist.new_group(list(range(5))))
 pid = int(store.get("pid5"))
 dist.barrier(group=rest)
 if rank == 0:

@@ -36,9 +36,9 @@ for count in (1, 1000, 100_000):
     dist.broadcast(tensor, size - 1)
     assert (tensor == size - 1).all()
 after = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-said = {**before, "host": socket.gethostname(), "after": after, "rank": rank}
+report = {**before, "host": socket.gethostname(), "after": after, "rank": rank}
 found: list[dict[str, str] | None] = [None] * size
-dist.all_gather_object(found, said)
+dist.all_gather_object(found, report)
 dist.destroy_process_group()
 if rank == 0:
     print("REPORT", json.dumps(found))

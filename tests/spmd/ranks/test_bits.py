@@ -193,7 +193,7 @@ def test_bad_values_are_named():
     assert "bits='order'" in repr(Options(bits="order"))
 
 
-def test_ranks_with_other_bits_are_told(rank, size):
+def test_ranks_with_other_bits_get_an_error(rank, size):
     sentence = "MPI_GDR_BITS is not set on rank 0 and order on rank"
     if size > 1:
         with pytest.raises(dist.DistBackendError, match=sentence):

@@ -270,7 +270,7 @@ def test_a_work_of_an_open_block_cannot_be_waited_for(backend, size):
     assert work.wait() and tensor.tolist() == [size] * 2
 
 
-def test_non_members_are_told_by_torch(rank, size):
+def test_non_members_get_torchs_warning(rank, size):
     """torch itself excludes non-members: collectives warn and do nothing."""
     if size == 1:
         return

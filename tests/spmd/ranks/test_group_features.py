@@ -86,13 +86,13 @@ def test_merge(rank, size):
 
 def test_completion_hook(rank, size):
     group, another = dist.new_group(), dist.new_group()
-    told, inside = [], []
+    completed, inside = [], []
 
     def hook(info):
-        told.append(info)
-        if len(told) == 1:
+        completed.append(info)
+        if len(completed) == 1:
             raise ZeroDivisionError("in the hook")  # logged, without further effect
-        if len(told) == 3:
+        if len(completed) == 3:
             inside.append(torch.ones(1))
             another.allreduce([inside[0]]).wait()  # a separate group keeps the order of all ranks
 
@@ -104,14 +104,14 @@ def test_completion_hook(rank, size):
         dist.all_reduce(torch.ones(10), group=group, async_op=bool(i % 2))
     dist.broadcast(torch.ones(10), 0, group=group)
     group._wait_for_pending_works()
-    assert sorted(info.seq for info in told) == list(range(4))
+    assert sorted(info.seq for info in completed) == list(range(4))
     assert inside[0].item() == size
-    assert sum("BROADCAST" in str(info.op_type) for info in told) == 1
-    for info in told:
+    assert sum("BROADCAST" in str(info.op_type) for info in completed) == 1
+    for info in completed:
         assert info.time_started <= info.time_finished
         assert info.active_duration >= datetime.timedelta(0)
     dist.destroy_process_group(group)  # waits for pending works, too
-    assert len(told) == 4
+    assert len(completed) == 4
     dist.destroy_process_group(another)
 
 
@@ -197,7 +197,7 @@ def test_shutdown_twice_and_after_abort():
     dist.destroy_process_group(group)
 
 
-def test_work_tells_of_results_that_could_not_be_written(rank, size):
+def test_work_reports_results_that_could_not_be_written(rank, size):
     """A copy writes to a strided leaf; if it fails, so does the operation, but the group survives."""
     base = torch.zeros(6, 6)
     view = base.t()[1:, ::2]

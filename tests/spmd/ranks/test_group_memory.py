@@ -35,7 +35,7 @@ def test_empty(rank, size):
 
 @pytest.mark.parametrize("count", [1, 5000, 2**20 + 1])
 @pytest.mark.parametrize("who", ["all", "none", "even"])
-def test_tensors_in_it_meet_others(rank, size, count, who):
+def test_tensors_in_it_match_others(rank, size, count, who):
     here = who == "all" or (who == "even" and rank % 2 == 0)
     tensor = (mpi_backend.empty(count) if here else torch.empty(count)).fill_(rank + 1)
     assert is_mapped_by_others(tensor) == here

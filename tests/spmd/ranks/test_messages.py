@@ -89,7 +89,7 @@ def test_any_source(rank, size):
 
 
 @pytest.mark.algorithms
-def test_any_source_work_tells_its_source(rank, size, several):
+def test_any_source_work_returns_its_source(rank, size, several):
     if not several:
         return
     if rank == 0:

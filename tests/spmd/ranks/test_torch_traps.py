@@ -144,7 +144,7 @@ def test_premul_sum_carries_a_number_or_a_tensor(rank, size):
         same(tensor, torch.full((3,), 2.0 * size))
 
 
-def test_default_backend_is_known(size):
+def test_default_backend_is_registered(size):
     """Hooks, sequence numbers and destroy fail silently on a pg with an undefined default backend."""
     assert dist.group.WORLD.name() == "custom"
     assert not dist.group.WORLD._has_hooks()

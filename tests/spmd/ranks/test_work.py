@@ -135,7 +135,7 @@ def test_200_futures_in_flight(size):
         same(future.value()[0], torch.full((11,), float(i * size)))
 
 
-def test_works_that_nobody_waits_for(size):
+def test_works_without_a_waiter(size):
     for _ in range(50):
         dist.all_reduce(torch.ones(1000), async_op=True)
     tensor = torch.ones(3)

@@ -67,7 +67,7 @@ struct Bound {
   }
 };
 
-std::string objection_to(const RawCall& call) {
+std::string unsupported_reason(const RawCall& call) {
   if (typed(call) && raw_datatype(call.dtype, call.op) == MPI_DATATYPE_NULL)
     return "MPI has no " + std::string(name(call.op)) + " of " + std::string(name(call.dtype));
   if (typed(call) && mpi_operation(call.op, call.dtype) == MPI_OP_NULL)
@@ -78,7 +78,7 @@ std::string objection_to(const RawCall& call) {
 }
 
 Bound bind(const RawCall& call) {
-  if (const std::string text = objection_to(call); !text.empty()) fail(ErrorCode::InvalidUsage, text);
+  if (const std::string text = unsupported_reason(call); !text.empty()) fail(ErrorCode::InvalidUsage, text);
   const auto count = static_cast<int>(typed(call) ? call.count : call.count * item_size(call.dtype));
   return {call,
           base_communicator(),
@@ -144,7 +144,7 @@ class Turn {
 
 class RawCalls final : public RawMpi {
  public:
-  std::string objection(const RawCall& call) override { return objection_to(call); }
+  std::string explain_unsupported(const RawCall& call) override { return unsupported_reason(call); }
 
   std::vector<double> time_call(const RawCall& call, const RawTiming& timing) override {
     const Bound bound = bind(call);

@@ -57,8 +57,8 @@ class RawMpi {
   virtual ~RawMpi() = default;
 
   // "" if MPI can do it; else why not: no MPI datatype of this meaning, or more than an int counts.
-  virtual std::string objection(const RawCall& call) = 0;
-  // Microseconds of every timed call on this rank. Throws InvalidUsage where there is an objection.
+  virtual std::string explain_unsupported(const RawCall& call) = 0;
+  // Microseconds of every timed call on this rank. Throws InvalidUsage if the call is unsupported.
   virtual std::vector<double> time_call(const RawCall& call, const RawTiming& timing) = 0;
   // Seconds of `iterations` turns, after `warmup` others. Called by all ranks, without a peer with null.
   virtual double time_messages(const MessageTurn* turn, int warmup, int iterations,

@@ -93,10 +93,10 @@ void DeviceMemory::free(void* memory) {
   if (capture_ && !block.used_by.empty())
     deferred_.push_back(std::move(block));
   else
-    let_go(std::move(block));
+    cache_after_use(std::move(block));
 }
 
-void DeviceMemory::let_go(Block block) {
+void DeviceMemory::cache_after_use(Block block) {
   for (const c10::Stream stream : block.used_by) block.last_uses.push_back(queue(stream).mark());
   if (block.last_uses.empty())
     cache(block);
@@ -117,7 +117,7 @@ void DeviceMemory::begin_capture(std::int64_t pool) {
 void DeviceMemory::end_capture() {
   std::lock_guard lock(mutex_);
   capture_ = 0;
-  for (Block& block : deferred_) let_go(std::move(block));
+  for (Block& block : deferred_) cache_after_use(std::move(block));
   deferred_.clear();
 }
 

@@ -66,7 +66,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   void* part_of_segment(std::size_t bytes, c10::DeviceIndex device);
   void cache(const Block& block);
   void collect();
-  void let_go(Block block);
+  void cache_after_use(Block block);
 
   std::mutex mutex_;
   std::unordered_map<void*, Block> used_;

@@ -28,13 +28,13 @@ LEAVES = (("group", "001"), ("end", "00"), ("end", "01"))
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-def test_survivors_are_told_at_once(outcomes: Callable, loss: Loss):
+def test_survivors_are_notified_at_once(outcomes: Callable, loss: Loss):
     if os.environ.get("FI_PROVIDER") == "sockets" and "1" in loss.hosts and loss.mode == "killed":
         pytest.skip("MPICH ends a process in which a connection of libfabric's sockets provider breaks")
-    told = outcomes(loss)
-    assert not told.problems(), told.story()
+    outcome = outcomes(loss)
+    assert not outcome.problems(), outcome.story()
     # Not a measurement: the operations' own deadline is a minute.
-    assert told.seconds < LIMIT + 10, told.story()
+    assert outcome.seconds < LIMIT + 10, outcome.story()
 
 
 def test_a_group_outlives_the_rank_that_hosts_the_store(outcomes: Callable):
@@ -44,8 +44,8 @@ def test_a_group_outlives_the_rank_that_hosts_the_store(outcomes: Callable):
     assert [rank.status for rank in ranks] == [0, 0, 0], story
     assert not any(rank.times("wrong", "error") for rank in ranks), story
     # On one line, although errors of torch's store have a stack.
-    told = r"ALIVE the store of the job is gone \(.+\) since rank 0 has left: failures of ranks on other"
-    assert re.search(told, ranks[2].output), story
+    pattern = r"ALIVE the store of the job is gone \(.+\) since rank 0 has left: failures of ranks on other"
+    assert re.search(pattern, ranks[2].output), story
 
 
 @pytest.mark.parametrize("hosts", ["00", "01"], ids=["one host", "two hosts"])
@@ -54,5 +54,5 @@ def test_the_end_of_a_job_is_not_an_error(outcomes: Callable, hosts: str):
     ranks = outcomes(("end", hosts))
     story = "\n".join(rank.story() for rank in ranks)
     assert [rank.status for rank in ranks] == [0, 0], story
-    said = re.findall(r"^.*mpi-gdr(?:\]| [A-Z]+ ).*$", ranks[1].output, re.MULTILINE)
-    assert said == [], story
+    warnings = re.findall(r"^.*mpi-gdr(?:\]| [A-Z]+ ).*$", ranks[1].output, re.MULTILINE)
+    assert warnings == [], story
