@@ -23,7 +23,7 @@ struct Kernel {
   void (*body)(Thread&);
   std::span<const Param> params;
   std::uint32_t param_bytes, shared_bytes;
-  std::uint32_t registers;  // of a thread. PTX does not say it: what lets 8 blocks of 256 threads run at once
+  std::uint32_t registers;  // of a thread, at most: what lets the blocks of .minnctapersm run at once, else 8
   std::uint32_t most_threads;  // of a block
 };
 
