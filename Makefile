@@ -5,6 +5,7 @@
 #   make gpu-test   what stands in for a GPU (docs/gpu.md): the software CUDA, and torch on it
 #   make gpu-counts what an all_reduce asks of the driver and of memory, as a table
 #   make test-aarch64  csrc/device/cuda and its unit tests for AArch64, in qemu-user (tests/fakecuda/README.md)
+#   make disassembler  cuobjdump and nvdisasm into .venv, with which tests/gpu/test_sass.py reads the kernels' machine code
 #   make coverage   which lines of the code for GPUs its tests run, as a table; fails below the goals
 #   make labs       the labs of docs/tutorial.md on 2 ranks, compared with that page: out/labs/index.html
 #   make readme     every block of README.md in a fresh environment, with the wheel in dist/, a minute (tools/readme.py)
@@ -38,7 +39,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc torch unit test-mpi test-clients test-tsan test-asan test-aarch64 lint hooks tidy house stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc disassembler torch unit test-mpi test-clients test-tsan test-asan test-aarch64 lint hooks tidy house stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -127,6 +128,11 @@ NVCC_VERSION ?= 13.0
 nvcc: $(VENV)/.tools
 	$(BIN)/python -m pip install --quiet $(foreach part,cuda-nvcc cuda-runtime cuda-crt nvvm cuda-cccl,"nvidia-$(part)==$(NVCC_VERSION).*")
 	cd $(VENV)/lib/python3*/site-packages/nvidia/cu13 && ln -sfn lib lib64  # where nvcc looks for it
+
+# Newer than nvcc: the registry has none of 13.0, and they read its machine code.
+DISASSEMBLER_VERSION ?= 13.2
+disassembler: $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet $(foreach part,cuobjdump nvdisasm,"nvidia-cuda-$(part)==$(DISASSEMBLER_VERSION).*")
 
 torch: $(VENV)/.torch
 

@@ -81,12 +81,14 @@ class Kernel:
     param_bytes: int = 0
     shared_bytes: int = 0
     most_threads: int = 1024
+    resident_blocks: int = 0  # that a multiprocessor has registers for; 0: not stated
 
     def row(self) -> str:
         params = f"params{self.number}" if self.params else "{}"
+        share = f"kOneMultiprocessor.registers / {self.resident_blocks * self.most_threads}"
         return (
             f'{{"{self.name}", &kernel{self.number}, {params}, {self.param_bytes}, {self.shared_bytes}, '
-            f"kRegisters, {self.most_threads}}},"
+            f"{share if self.resident_blocks else 'kRegisters'}, {self.most_threads}}},"
         )
 
 
@@ -116,6 +118,9 @@ class Translator:
             raise Unknown
         if match := re.fullmatch(r"\.maxntid (\d+)(?:, (\d+))?(?:, (\d+))?", text):
             self.kernel.most_threads = prod(int(extent) for extent in match.groups("1"))
+            return ""
+        if match := re.fullmatch(r"\.minnctapersm (\d+)", text):
+            self.kernel.resident_blocks = int(match[1])
             return ""
         if text == "{":
             return text

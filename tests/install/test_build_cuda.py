@@ -15,10 +15,11 @@ def no_cuda(monkeypatch):
     return monkeypatch
 
 
-def nvcc_in(folder, version="13.0", status=0):
+def nvcc_in(folder, version="13.0", status=0, known=(80, 90)):
     folder.mkdir(parents=True)
     answer = (
-        f'test "$1" = --version && echo "Cuda compilation tools, release {version}, V{version}.1" && exit 0'
+        f'test "$1" = --version && echo "Cuda compilation tools, release {version}, V{version}.1" && exit 0\n'
+        f'test "$1" = --list-gpu-arch && printf "compute_%s\\n" {" ".join(map(str, known))} && exit 0'
     )
     return script(folder / "nvcc", f"{answer}\necho 'fatal: unsupported GNU version' >&2\nexit {status}")
 
@@ -112,6 +113,15 @@ def test_an_nvcc_that_works(no_cuda, find_cuda, tmp_path):
     assert find_cuda()[0] == (nvcc, "13.0", "80;90")
     no_cuda.setenv("MPI_GDR_CUDA_ARCHITECTURES", "100a 90;80")
     assert find_cuda()[0] == (nvcc, "13.0", "80;90;100a")
+
+
+@pytest.mark.parametrize(
+    ("known", "architectures"),
+    [((75, 80, 90, 100, 103, 110, 120, 121), "80;90;100;120"), ((70, 80, 89, 90, 100, 101), "80;90;100")],
+)
+def test_the_architectures_are_those_that_nvcc_knows(no_cuda, find_cuda, tmp_path, known, architectures):
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", known=known))
+    assert find_cuda()[0][2] == architectures
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # MPI_GDR_NVCC: what the CUDA library is built with, of CUDA MPI_GDR_CUDA_VERSION; empty: it is not built. For the machine
-# code of MPI_GDR_CUDA_ARCHITECTURES, and with PTX of the last. CMakeLists.txt asks once for a build folder, setup.py each
+# code of MPI_GDR_CUDA_ARCHITECTURES, and with PTX of the first. CMakeLists.txt asks once for a build folder, setup.py each
 # time. Set by the variables of the environment
 # MPI_GDR_BUILD_CUDA=auto|on|off, MPI_GDR_CUDA_ARCHITECTURES, CUDACXX, CUDA_HOME, CUDA_PATH. From setup.py:
 #   MPI_GDR_TORCH_CUDA       "12.8": torch's; "": it has none
@@ -21,13 +21,9 @@ foreach(architecture ${architectures})
     give_up("MPI_GDR_CUDA_ARCHITECTURES=${asked} is not valid: expected numbers such as 80;90.")
   endif()
 endforeach()
-if(NOT architectures)
-  set(architectures 80 90)
-endif()
 list(SORT architectures COMPARE NATURAL)
-list(GET architectures -1 newest)
 
-# Sets `problem` unless the nvcc builds a library of one kernel.
+# Sets `problem` unless the nvcc builds a library of one kernel, and `architectures` if none are given.
 function(check_nvcc nvcc)
   set(problem "" PARENT_SCOPE)
   execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE said ERROR_VARIABLE said TIMEOUT 60)
@@ -47,6 +43,13 @@ function(check_nvcc nvcc)
     set(problem "${nvcc} is of CUDA ${version}, and torch of CUDA ${MPI_GDR_TORCH_CUDA}: a driver that is new enough for \
 torch may be too old for it, so that CUDA ${of_torch} is needed" PARENT_SCOPE)
   else()
+    if(NOT architectures)
+      execute_process(COMMAND ${nvcc} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+      string(REGEX MATCHALL "100|120" newer "${known}")
+      set(architectures 80 90 ${newer})
+      set(architectures ${architectures} PARENT_SCOPE)
+    endif()
+    list(GET architectures -1 newest)
     set(probe ${CMAKE_CURRENT_BINARY_DIR}/probe)
     file(WRITE ${probe}.cu "__global__ void probe(int* p) { *p = 1; }\nvoid run(int* p) { probe<<<1, 1>>>(p); }\n")
     execute_process(COMMAND ${nvcc} -std=c++20 -arch=sm_${newest} -cudart=static -shared -Xcompiler=-fPIC

@@ -24,9 +24,9 @@ MPI_GDR_FAMILIES(cuda, LaunchArgs)
 
 namespace gpu {
 
-// 2048 threads fill a multiprocessor. More would only wait for these to end.
+// These fill a multiprocessor, with 64 registers for each thread. More would only wait for these to end.
 inline constexpr unsigned kThreads = 256;
-inline constexpr unsigned kBlocksPerMultiprocessor = 8;
+inline constexpr unsigned kBlocksPerMultiprocessor = 4;
 
 // For static initialisers: each kernel of the library is on the list before anything is launched.
 bool enter_kernel(const void* kernel);

@@ -23,6 +23,8 @@
 
 namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
+inline constexpr int kLoadsInFlight = 4;  // that a thread issues before it uses the first
+
 // The widest load of a GPU's thread: a type of the GPU compilers.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 using Vector = uint4;
@@ -140,27 +142,28 @@ MPI_GDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::u
   struct Lanes {
     Stored lane[kLanes];
   };
-  const auto load = [&](int k, Folded* to) {
-    const Access access = *reinterpret_cast<const Access*>(static_cast<const Stored*>(args.sources[k]) + at);
-    const Lanes lanes = std::bit_cast<Lanes>(access);
-    for (std::size_t i = 0; i < kLanes; ++i) {
-      to[i] = Codec::load(lanes.lane[i]);
-      if constexpr (kScaled) to[i] = scaling.before(to[i]);
+  Folded partial[kLanes] = {};
+  for (int k = 0; k < args.source_count; k += kLoadsInFlight) {
+    Access loaded[kLoadsInFlight];
+    MPI_GDR_UNROLL_SOURCES
+    for (int j = 0; j < kLoadsInFlight; ++j)
+      if (k + j < args.source_count)
+        loaded[j] = *reinterpret_cast<const Access*>(static_cast<const Stored*>(args.sources[k + j]) + at);
+    MPI_GDR_UNROLL_SOURCES
+    for (int j = 0; j < kLoadsInFlight; ++j) {
+      if (k + j >= args.source_count) continue;
+      const Lanes lanes = std::bit_cast<Lanes>(loaded[j]);
+      for (std::size_t i = 0; i < kLanes; ++i) {
+        Folded next = Codec::load(lanes.lane[i]);
+        if constexpr (kScaled) next = scaling.before(next);
+        partial[i] = k + j == 0 ? next : Op::apply(partial[i], next);
+      }
     }
-  };
-  Folded partial[kLanes];
-  load(0, partial);
-  MPI_GDR_UNROLL_SOURCES
-  for (int k = 1; k < args.source_count; ++k) {
-    Folded next[kLanes];
-    load(k, next);
-    for (std::size_t i = 0; i < kLanes; ++i) partial[i] = Op::apply(partial[i], next[i]);
   }
   Lanes lanes;
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    if constexpr (kScaled) partial[i] = scaling.after(partial[i]);
-    lanes.lane[i] = Codec::store(partial[i]);
-  }
+  if constexpr (kScaled)
+    for (Folded& each : partial) each = scaling.after(each);
+  for (std::size_t i = 0; i < kLanes; ++i) lanes.lane[i] = Codec::store(partial[i]);
   put<Access, Stored>(args, at, std::bit_cast<Access>(lanes));
 }
 

@@ -97,8 +97,8 @@ struct Scaling {
 template <typename T>
   requires std::is_integral_v<T>
 struct Scaling<T> {
-  // The truncated quotient of 32-bit integers is exact in double, whose division has vector instructions.
-  using Quotient = std::conditional_t<sizeof(T) == 8, T, double>;
+  // The truncated quotient is exact, and these divisions have vector instructions.
+  using Quotient = std::conditional_t<sizeof(T) == 8, T, std::conditional_t<sizeof(T) == 4, double, float>>;
   template <typename Args>
   MPI_GDR_PORTABLE explicit Scaling(const Args& args) : divisor(static_cast<Quotient>(args.divisor)) {}
   MPI_GDR_PORTABLE T before(T v) const { return v; }
@@ -107,7 +107,7 @@ struct Scaling<T> {
     if constexpr (sizeof(T) == 8)
       return v / divisor;
     else
-      return static_cast<T>(static_cast<std::int32_t>(static_cast<double>(v) / divisor));
+      return static_cast<T>(static_cast<std::int32_t>(static_cast<Quotient>(v) / divisor));
   }
   Quotient divisor;
 };
