@@ -119,7 +119,7 @@ def test_an_nvcc_that_works(no_cuda, find_cuda, tmp_path):
     ("known", "architectures"),
     [((75, 80, 90, 100, 103, 110, 120, 121), "80;90;100;120"), ((70, 80, 89, 90, 100, 101), "80;90;100")],
 )
-def test_the_architectures_are_those_that_nvcc_knows(no_cuda, find_cuda, tmp_path, known, architectures):
+def test_the_architectures_are_those_of_nvcc(no_cuda, find_cuda, tmp_path, known, architectures):
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", known=known))
     assert find_cuda()[0][2] == architectures
 
