@@ -41,18 +41,16 @@ namespace host {
 void reduce(const ReduceArgs& args);
 }  // namespace host
 
-// A 32-bit word in memory that both host and device see; values only grow. The host side is read and written
-// by the progress thread without any call into the device's runtime.
-using Flag = std::atomic<std::uint32_t>;
-// The same for memory that processes share, where no common moment to start over is to be had.
-using Flag64 = std::atomic<std::uint64_t>;
+// A word in memory that both host and device see; values only grow. The host side is read and written by the
+// progress thread without any call into the device's runtime.
+using Flag = std::atomic<std::uint64_t>;
 
-// Of work that is recorded once and run any number of times (a CUDA graph), which run it is: the host does
-// not hear of them, so the device counts. Runs of a group follow each other.
+// Counts the runs of work that is recorded once and run any number of times (a CUDA graph): the host takes no
+// part in them. Runs of a group follow each other.
 struct Replays {
-  Flag64* count = nullptr;           // in the device's memory
-  Flag64* poisoned = nullptr;        // there, too: some wait was cut short
-  const Flag64* released = nullptr;  // in memory of Device::register_host(); set by the host: no wait goes on
+  Flag* count = nullptr;           // in the device's memory; null: the work is not recorded
+  Flag* poisoned = nullptr;        // in the device's memory: 1 once a wait was released
+  const Flag* released = nullptr;  // in memory of Device::register_host(); set by the host: ends all waits
 };
 
 // An in-order queue of device work (a CUDA stream). Submission calls do not wait for what they submit. But
@@ -62,20 +60,13 @@ struct Replays {
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
-  virtual void wait_flag(const Flag* flag,
-                         std::uint32_t at_least) = 0;            // later work waits until *flag >= at_least
-  virtual void write_flag(Flag* flag, std::uint32_t value) = 0;  // after all earlier work
-  // In memory of Device::register_host(), which devices of other processes write and read as well.
-  virtual void wait_flag64(const Flag64* flag, std::uint64_t at_least) = 0;
-  virtual void write_flag64(Flag64* flag, std::uint64_t value) = 0;
-  // The same where the generation is that of the replay, when it runs: count << 32 | number. May be captured,
-  // as copies and reductions may.
+  // Flags of make_flags() or in memory of register_host(). Later work waits until *flag >= at_least; a write
+  // comes after all earlier work. With `replays` both may be captured, as copies and reductions may, and
+  // count << 32 is added to the value when they run. Once released, such a wait ends and poisons what
+  // follows; once poisoned, such a write does nothing, so that no peer consumes the data.
+  virtual void wait_flag(const Flag* flag, std::uint64_t at_least, const Replays& replays = {}) = 0;
+  virtual void write_flag(Flag* flag, std::uint64_t value, const Replays& replays = {}) = 0;
   virtual void count_replay(const Replays& replays) = 0;  // one more
-  // As many generations `ago`. Once released: poisons what follows, and goes on.
-  virtual void wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
-                           std::uint32_t number) = 0;
-  // Nothing, once poisoned: who waits for it shall not believe what there is.
-  virtual void write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) = 0;
   virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void reduce(const ReduceArgs& args) = 0;  // sources array is copied by the call
   // resolved.hpp; arrays are copied by the call.
@@ -123,7 +114,7 @@ class Device {
   // same address.
   virtual void register_host(void* memory, std::size_t bytes) = 0;
   virtual void unregister_host(void* memory) = 0;
-  // Zeroed flags visible to host and device, released by the deleter of the vector's owner.
+  // Zeroed, at the same address for the device; freed by the deleter.
   virtual std::shared_ptr<Flag[]> make_flags(std::size_t count) = 0;
   // later work of `after` waits for all earlier work of `before`; if that is captured, `after` is from now on
   virtual void order(DeviceQueue& before, DeviceQueue& after) = 0;

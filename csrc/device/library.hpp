@@ -9,7 +9,7 @@
 namespace mpi_gdr {
 
 // Changes with every virtual function of DeviceLibrary, Device and DeviceQueue.
-inline constexpr int kDeviceInterface = 5;
+inline constexpr int kDeviceInterface = 6;
 
 // Thread-safe. Lives as long as the process.
 class DeviceLibrary {

@@ -39,12 +39,12 @@ struct ResolveArgs {
   // Of the device: two for each rank. First all Inputs in rank order, then all Outputs. 0: not within reach.
   std::uint64_t* table = nullptr;
   int ranks = 0;
-  std::array<const Flag64*, 2 * kMostResolved> shown{};  // as the table
-  std::uint64_t stamp = 0;                               // those that count
+  std::array<const Flag*, 2 * kMostResolved> shown{};  // as the table
+  std::uint64_t stamp = 0;                             // those that count
   // By rank, in host memory: other than 0 once that rank has given up an operation of the group. What its
   // device does since is worth nothing, its buffers may be in use again, and those of all ranks once this one
   // has: then they are not within reach.
-  std::array<const Flag64*, kMostResolved> given_up{};
+  std::array<const Flag*, kMostResolved> given_up{};
   int rank = 0;  // this one
   // Within the device's reach: where segment k of rank r begins, at [r * segments + k].
   const std::uint64_t* bases = nullptr;

@@ -6,8 +6,6 @@
 // Lifetime: as long as the process; queues and flags that are dropped later than the runtime are leaked.
 #pragma once
 
-#include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 
@@ -45,8 +43,8 @@ class CudaDevice : public Device {
 
  private:
   friend class CudaQueue;
-  // Where the device sees a flag: nearly always where the host does.
-  std::uint32_t* word(const Flag* flag);
+  // Refuses host memory that the device sees at another address.
+  void expect_same_address(void* memory) const;
 
   const gpu::DriverDevice driver_;
   const int index_;
@@ -55,14 +53,6 @@ class CudaDevice : public Device {
 
   std::mutex order_;  // between the record and the wait
   gpu::Event event_ = nullptr;
-
-  struct Elsewhere {
-    const Flag* end;
-    char* device;
-  };
-  std::atomic<bool> any_elsewhere_{false};
-  std::mutex elsewhere_mutex_;
-  std::map<const Flag*, Elsewhere> elsewhere_;  // by the first flag of a block
 };
 
 }  // namespace mpi_gdr

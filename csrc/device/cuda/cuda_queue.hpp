@@ -15,15 +15,11 @@ class CudaQueue : public DeviceQueue {
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
 
-  void wait_flag(const Flag* flag, std::uint32_t at_least) override;
-  void write_flag(Flag* flag, std::uint32_t value) override;
-  void wait_flag64(const Flag64* flag, std::uint64_t at_least) override;
-  void write_flag64(Flag64* flag, std::uint64_t value) override;
-  // Kernels in any case: a graph can hold the driver's calls, but not values that it has yet to learn.
+  // By the driver; by a kernel where it cannot, and for replays: a graph holds the driver's calls with
+  // constant values only.
+  void wait_flag(const Flag* flag, std::uint64_t at_least, const Replays& replays) override;
+  void write_flag(Flag* flag, std::uint64_t value, const Replays& replays) override;
   void count_replay(const Replays& replays) override;
-  void wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
-                   std::uint32_t number) override;
-  void write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) override;
   void copy(void* dst, const void* src, std::size_t bytes) override;
   // Throws InvalidUsage for more than 480 sources, and for elements that are not aligned to their parts.
   void reduce(const ReduceArgs& args) override;
@@ -35,12 +31,6 @@ class CudaQueue : public DeviceQueue {
   gpu::Stream stream() const { return stream_; }
 
  private:
-  // By the driver, or by a kernel where it cannot.
-  template <typename Word>
-  void wait(const Word* word, Word at_least);
-  template <typename Word>
-  void write(Word* word, Word value);
-
   CudaDevice& device_;
   const gpu::Stream stream_;
   const bool owned_;

@@ -35,11 +35,12 @@ void CudaDevice::release_imported(void* memory) {
 void CudaDevice::register_host(void* memory, std::size_t bytes) {
   const gpu::DeviceGuard guard(driver_);
   GPU_CALL(index_, HostRegister, memory, bytes, GPU(HostRegisterMapped) | GPU(HostRegisterPortable));
-  void* seen = nullptr;
-  GPU_CALL(index_, HostGetDevicePointer, &seen, memory, 0);
-  if (seen == memory) return;
-  static_cast<void>(GPU(HostUnregister)(memory));
-  fail(ErrorCode::System, "device ", index_, " does not see host memory where the host does");
+  try {
+    expect_same_address(memory);
+  } catch (const Error&) {
+    static_cast<void>(GPU(HostUnregister)(memory));
+    throw;
+  }
 }
 
 void CudaDevice::unregister_host(void* memory) {

@@ -1,4 +1,4 @@
-// The calls that only the driver has: waiting for and writing a word of memory in a stream, and which context
+// The calls that only the driver has: waiting for and writing a flag in a stream, and which context
 // a thread uses. The driver is found at run time (libcuda.so.1), because machines without it load this
 // library, too. HIP has all of this in its runtime.
 //
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "device/cuda/gpu_api.hpp"
+#include "device/device.hpp"
 
 struct CUctx_st;
 
@@ -25,16 +26,13 @@ class DriverDevice {
  public:
   explicit DriverDevice(int index);
 
-  // Streams can wait for a word and write one; where not, kernels have to do it.
-  bool stream_words() const { return stream_words_; }
-  // Later work of the stream waits until the word has reached `at_least`, cyclically: the word may be up to
-  // 2^31 - 1 ahead. `word`: an address of the device.
-  void wait_word(Stream stream, const std::uint32_t* word, std::uint32_t at_least) const;
+  // Streams can wait for a flag and write one; where not, kernels have to do it.
+  bool stream_flags() const { return stream_flags_; }
+  // Later work of the stream waits until the flag has reached `at_least`, cyclically: the flag may be up to
+  // 2^63 - 1 ahead.
+  void wait_flag(Stream stream, const Flag* flag, std::uint64_t at_least) const;
   // After all earlier work of the stream, whose writes everybody sees before this one.
-  void write_word(Stream stream, std::uint32_t* word, std::uint32_t value) const;
-  // Words of 64 bits are compared as numbers as long as they stay below 2^63.
-  void wait_word(Stream stream, const std::uint64_t* word, std::uint64_t at_least) const;
-  void write_word(Stream stream, std::uint64_t* word, std::uint64_t value) const;
+  void write_flag(Stream stream, Flag* flag, std::uint64_t value) const;
 
   // A wait flushes such writes, or the device sees them in order by itself.
   bool orders_remote_writes() const { return orders_remote_writes_; }
@@ -49,7 +47,7 @@ class DriverDevice {
  private:
   int index_;
   CUctx_st* context_ = nullptr;
-  bool stream_words_ = false, orders_remote_writes_ = false, takes_turns_ = false;
+  bool stream_flags_ = false, orders_remote_writes_ = false, takes_turns_ = false;
   unsigned wait_flags_ = 0;
 };
 

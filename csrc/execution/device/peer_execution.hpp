@@ -6,8 +6,7 @@
 // Ranks that show nothing go through Staging.
 // It cannot deadlock: docs/device.md.
 //
-// Threads: constructor, launch() and end_early() on the issuing thread; advance(), pending_peers() and
-// abandon() by the holder of the progress role; release_device() by anyone.
+// Threads: device_program.hpp.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +17,7 @@
 
 #include "device/resolved.hpp"
 #include "execution/device/device_program.hpp"
-#include "execution/device/stream_flags.hpp"
-#include "transport/ipc/device_node.hpp"
+#include "execution/device/peer_rounds.hpp"
 
 namespace mpi_gdr {
 
@@ -34,24 +32,19 @@ class PeerExecution : public DeviceProgram {
   PeerExecution(SchedulePtr schedule, const Binding& binding, std::shared_ptr<const ipc::DeviceNode> node,
                 std::uint64_t use, std::uint32_t call, std::shared_ptr<StreamFlagPool> flags);
 
-  void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
-              const std::function<void()>& conclude) override;
-  void end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept override {
-    flags_.end_early(device, queues);
-  }
-  bool advance() override;
   // Who has not issued the operation; if all have, whose device has not ended it.
   std::vector<int> pending_peers() const override;
   void abandon() noexcept override { release_device(); }
-  bool release_device() noexcept override;
 
  private:
+  void submit(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) override;
+  bool carry() override;
+  void release_waits() noexcept override;
   // What tells of this call to the rank that gets sent[peer] and gives received[peer].
   std::uint64_t called(int peer, const std::vector<std::uint64_t>& sent,
                        const std::vector<std::uint64_t>& received) const;
   void compare_calls();
   void look_for_failures(bool ended) const;
-  void submit_all(DeviceQueue& queue);
   void submit(const Step& step, DeviceQueue& queue);
   // If it is a step whose addresses the device takes from what the others have shown; else false.
   bool submit_resolved(const Step& step, ReduceArgs args, DeviceQueue& queue);
@@ -59,21 +52,16 @@ class PeerExecution : public DeviceProgram {
   std::uint64_t shown(const void* memory, Buffer buffer, std::uint64_t use) const;
   void resolve_addresses(DeviceQueue& queue) const;
 
-  const SchedulePtr schedule_;
-  const Binding binding_;
   const std::shared_ptr<const ipc::DeviceNode> node_;
   const std::uint64_t use_;
-  const int slot_;
-  const std::uint64_t generation_;
+  const SlotUse slot_;
   const std::uint32_t call_;
-  ProgramFlags flags_;
   bool mirrors_;  // some rank may show something
   std::uint64_t shown_input_ = 0, shown_output_ = 0;
 
   std::vector<const void*> sources_;      // issuing thread
   std::vector<ResolvedSource> resolved_;  // issuing thread
   bool looked_ = false;                   // issuing thread: resolve_addresses() is behind all Waits so far
-  bool done_ = false;                     // progress role
   std::vector<bool> compared_;            // progress role: ranks whose call is known to be the same
 };
 

@@ -165,8 +165,8 @@ DeviceNode::~DeviceNode() {
   for (int slot = 0; slot < kSlots && attached; ++slot)
     if (!all_reach(
             [&](int r) {
-              const std::uint64_t called_here = called(r, slot, rank_).load(std::memory_order_acquire) >> 32;
-              return std::pair(&ended(rank_, slot, r), called_here);
+              const std::uint64_t called_here = called(r, slot, rank_).load(std::memory_order_acquire);
+              return std::pair(&ended(rank_, slot, r), called_here >> 32 << 32);
             },
             deadline))
       return;

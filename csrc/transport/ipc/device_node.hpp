@@ -76,15 +76,15 @@ class DeviceNode {
     return staging_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(slot) * kStagingBytes;
   }
   // Flags in `owner`'s segment, written by `writer`.
-  Flag64& notices(int owner, int slot, int writer) const { return flag(owner, slot, 2, writer); }
-  Flag64& ended(int owner, int slot, int writer) const { return flag(owner, slot, 0, writer); }
+  Flag& notices(int owner, int slot, int writer) const { return flag(owner, slot, 2, writer); }
+  Flag& ended(int owner, int slot, int writer) const { return flag(owner, slot, 0, writer); }
   // By the host of `writer`, when it issues an operation: generation << 32 | what tells the call from others.
-  Flag64& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
+  Flag& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
   // By the host of `writer`, before it unblocks its device from operations that failed: from which use of the
   // slots on results are invalid, see concerns().
-  Flag64& failed(int owner, int writer) const { return flag(owner, 0, 3, writer); }
+  Flag& failed(int owner, int writer) const { return flag(owner, 0, 3, writer); }
   // The same when it could not launch all of an operation: its device will never do what others wait for.
-  Flag64& refused(int owner, int writer) const { return flag(owner, 0, 4, writer); }
+  Flag& refused(int owner, int writer) const { return flag(owner, 0, 4, writer); }
   // That this rank has failed, or could not launch; not what has ended well by now. Any thread.
   void tell_failed() const noexcept { tell(3); }
   void tell_refused() const noexcept { tell(4); }
@@ -94,7 +94,7 @@ class DeviceNode {
       ended_well_.store(use + 1, std::memory_order_release);
   }
   // Whether one of these two words, as its owner finds it, is about use `use`.
-  static bool concerns(const Flag64& word, std::uint64_t use) {
+  static bool concerns(const Flag& word, std::uint64_t use) {
     const std::uint64_t from = word.load(std::memory_order_acquire);  // 1 more than the first such use
     return from != 0 && use + 1 >= from;
   }
@@ -123,11 +123,11 @@ class DeviceNode {
     return reinterpret_cast<std::uint64_t*>(counts_ + 2) + slot * kTableWords;
   }
   // In `owner`'s segment, written by its device: shown_word() of its input (kind 0) and output (kind 1).
-  Flag64& shown(int owner, int slot, int kind) const { return group_memory_->shown(owner, slot, kind); }
+  Flag& shown(int owner, int slot, int kind) const { return group_memory_->shown(owner, slot, kind); }
 
  private:
   // By the host of `writer`, when it has unmapped what `owner` shares.
-  Flag64& detached(int owner, int writer) const { return flag(owner, 0, 5, writer); }
+  Flag& detached(int owner, int writer) const { return flag(owner, 0, 5, writer); }
 
   void tell(int kind) const noexcept {
     const std::uint64_t from = ended_well_.load(std::memory_order_acquire) + 1;
@@ -138,9 +138,9 @@ class DeviceNode {
   }
 
   // By this rank's host, for its own device.
-  Flag64& released() const { return flag(rank_, kGraphSlot, 1, rank_); }
+  Flag& released() const { return flag(rank_, kGraphSlot, 1, rank_); }
 
-  Flag64& flag(int owner, int slot, int kind, int writer) const {
+  Flag& flag(int owner, int slot, int kind, int writer) const {
     const auto line = (static_cast<std::size_t>(slot) * kKinds + static_cast<std::size_t>(kind)) *
                           static_cast<std::size_t>(size_) +
                       static_cast<std::size_t>(writer);

@@ -18,7 +18,7 @@ namespace mpi_gdr::ipc {
 
 // A word that others write beside words that others read.
 struct alignas(64) Line {
-  Flag64 value, since;
+  Flag value, since;
 };
 
 class DeviceSegments {
@@ -47,7 +47,7 @@ class DeviceSegments {
   // Whether find() can have an answer on any rank, as of the last refresh().
   bool any() const { return published_ > 0 || mapped_any_; }
   const std::uint64_t* bases() const { return own_bases_; }
-  Flag64& shown(int owner, int slot, int kind) const {
+  Flag& shown(int owner, int slot, int kind) const {
     return parts_[static_cast<std::size_t>(owner)].shown[slot * kKinds + kind].value;
   }
 
