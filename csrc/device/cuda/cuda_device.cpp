@@ -84,7 +84,7 @@ std::shared_ptr<Flag[]> CudaDevice::make_flags(std::size_t count) {
     try {
       const gpu::DeviceGuard freeing(driver_);
       static_cast<void>(GPU(FreeHost)(block));
-    } catch (const std::exception&) {  // the process ends, and the driver has ended before
+    } catch (const std::exception&) {  // the process ends, and the driver has ended already
     }
   });
   expect_same_address(memory);
@@ -103,7 +103,7 @@ void CudaDevice::order(DeviceQueue& before, DeviceQueue& after) {
   const gpu::Stream second = static_cast<CudaQueue&>(after).stream();
   if (first == second) return;
   const gpu::DeviceGuard guard(driver_);
-  // A wait is for the latest record at the time of the call, so that one event does for all.
+  // A wait refers to the latest record at the time of the call: one event serves all.
   std::lock_guard lock(order_);
   GPU_CALL(index_, EventRecord, event_, first);
   GPU_CALL(index_, StreamWaitEvent, second, event_, 0);

@@ -18,7 +18,7 @@ CudaQueue::~CudaQueue() {
   try {
     const gpu::DeviceGuard guard(device_.driver_);
     static_cast<void>(GPU(StreamDestroy)(stream_));
-  } catch (const std::exception&) {  // the process ends, and the driver has ended before
+  } catch (const std::exception&) {  // the process ends, and the driver has ended already
   }
 }
 

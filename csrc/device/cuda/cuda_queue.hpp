@@ -8,20 +8,20 @@ namespace mpi_gdr {
 // The device must outlive it. Errors and threads: cuda_device.hpp.
 class CudaQueue : public DeviceQueue {
  public:
-  // `owned`: the stream is destroyed with the queue, when its work is done; does not wait for that.
+  // `owned`: the destructor destroys the stream, which does not wait for its work.
   CudaQueue(CudaDevice& device, gpu::Stream stream, bool owned)
       : device_(device), stream_(stream), owned_(owned) {}
   ~CudaQueue() override;
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
 
-  // By the driver; by a kernel where it cannot, and for replays: a graph holds the driver's calls with
-  // constant values only.
+  // By the driver; by a kernel where the driver cannot, and for replays, because a graph holds the driver's
+  // calls with constant values.
   void wait_flag(const Flag* flag, std::uint64_t at_least, const Replays& replays) override;
   void write_flag(Flag* flag, std::uint64_t value, const Replays& replays) override;
   void count_replay(const Replays& replays) override;
   void copy(void* dst, const void* src, std::size_t bytes) override;
-  // Throws InvalidUsage for more than 480 sources, and for elements that are not aligned to their parts.
+  // Throws InvalidUsage for more than 480 sources and for elements that are not aligned to their parts.
   void reduce(const ReduceArgs& args) override;
   void resolve(const ResolveArgs& args) override;
   void reduce(const ResolvedReduce& args) override;

@@ -1,5 +1,5 @@
-// Memory that processes of a node share: that of a device by its runtime's handles, that of the host by
-// registering it in each of them.
+// Memory that processes of a node share: device memory by the runtime's handles, host memory by registration
+// in each process.
 #include <cstring>
 
 #include "common/error.hpp"
@@ -22,7 +22,7 @@ void* CudaDevice::import_memory(const std::string& ticket) {
          sizeof handle);
   std::memcpy(&handle, ticket.data(), sizeof handle);
   void* memory = nullptr;
-  // Also that of another device of the node, where the two reach each other.
+  // Also memory of another device of the node, with peer access.
   GPU_CALL(index_, IpcOpenMemHandle, &memory, handle, GPU(IpcMemLazyEnablePeerAccess));
   return memory;
 }

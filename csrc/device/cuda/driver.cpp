@@ -23,9 +23,9 @@ struct Driver {
   CUresult (*primary_context_retain)(CUcontext*, CUdevice) = nullptr;
   CUresult (*context_get_current)(CUcontext*) = nullptr;
   CUresult (*context_set_current)(CUcontext) = nullptr;
-  // Null where the driver is too old for them.
+  // Null in an old driver.
   StreamFlag stream_wait = nullptr, stream_write = nullptr;
-  std::string missing;  // why there is none; empty: it is there
+  std::string missing;  // why there is no driver; empty if there is one
 
   Driver() {
     void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -94,9 +94,9 @@ DriverDevice::DriverDevice(int index) : index_(index) {
     return d.device_get_attribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
   };
   stream_flags_ = d.stream_wait && d.stream_write && has(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
-  // What a network card writes into this device's memory (GPUDirect) may be overtaken by the flag, which lies
-  // in the host's: the wait then has to flush such writes, or the next kernels could read what was there
-  // before. Devices that cannot be asked for that may see such writes in order by themselves.
+  // A flag, in host memory, may overtake what a network card writes into device memory (GPUDirect): the wait
+  // must flush such writes, or later kernels could read old data. A device that cannot flush may order them
+  // itself.
   wait_flags_ = CU_STREAM_WAIT_VALUE_GEQ;
   orders_remote_writes_ = has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);  // from "owner" on
   if (stream_flags_ && has(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)) {
@@ -112,7 +112,7 @@ void DriverDevice::wait_flag(Stream stream, const Flag* flag, std::uint64_t at_l
 }
 
 void DriverDevice::write_flag(Stream stream, Flag* flag, std::uint64_t value) const {
-  // By default with a barrier before it.
+  // The default includes a memory barrier before the write.
   check(driver().stream_write(stream, address(flag), value, CU_STREAM_WRITE_VALUE_DEFAULT),
         "cuStreamWriteValue64", index_);
 }

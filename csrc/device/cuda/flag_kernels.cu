@@ -2,32 +2,32 @@
 #include "device/cuda/launch.hpp"
 
 namespace mpi_gdr::gpu {
-inline namespace flags {  // nvcc derives the name of an unnamed namespace from the path of the file
+inline namespace flags {  // an unnamed namespace's symbols would depend on the file's path
 
-// Volatile: read again each time, and past the caches, for others write it.
+// Volatile: others write it, so each read goes past the caches.
 using Word = GPU_VOLATILE(std::uint64_t);
 
-// Of Replays: `count` and `poisoned` are written by kernels of one stream only.
+// Kernels of one stream only write `count` and `poisoned`.
 __global__ void count_replay_kernel(std::uint64_t* count) { ++*count; }
 
 __global__ void wait_kernel(const Word* word, std::uint64_t at_least, const std::uint64_t* count,
                             std::uint64_t* poisoned, const Word* released) {
   if (count) at_least += *count << 32;
   while (true) {
-    const std::uint64_t value = *word, over = released ? *released : std::uint64_t{0};  // both under way
+    const std::uint64_t value = *word, over = released ? *released : std::uint64_t{0};  // both in flight
     if (static_cast<std::int64_t>(value - at_least) >= 0) break;
     if (over == 0) continue;
     *poisoned = 1;
     break;
   }
-  __threadfence_system();  // nothing that follows is read before
+  __threadfence_system();  // before later reads
 }
 
 __global__ void write_kernel(Word* word, std::uint64_t value, const std::uint64_t* count,
                              const std::uint64_t* poisoned) {
   if (count && *poisoned != 0) return;
   if (count) value += *count << 32;
-  __threadfence_system();  // what was written before is seen first
+  __threadfence_system();  // after earlier writes
   *word = value;
 }
 

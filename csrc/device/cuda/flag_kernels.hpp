@@ -1,6 +1,5 @@
-// Kernels of one thread that wait for a flag and write one where the driver cannot (driver.hpp), because it
-// is an old one or because the value depends on the replay; and the one that looks where others have their
-// buffers.
+// Kernels of one thread that wait for flags and write them where the driver cannot (driver.hpp): it is too
+// old, or the value depends on the replay. And the kernel of DeviceQueue::resolve().
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace mpi_gdr::gpu {
 
-// As DeviceQueue's. The thread that polls keeps a place on the device until the flag comes.
+// As DeviceQueue's. A waiting kernel occupies a multiprocessor's slot.
 void launch_wait(int device, Stream stream, const Flag* flag, std::uint64_t at_least, const Replays& replays);
 void launch_write(int device, Stream stream, Flag* flag, std::uint64_t value, const Replays& replays);
 void launch_count_replay(int device, Stream stream, const Replays& replays);

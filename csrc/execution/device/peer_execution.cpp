@@ -9,7 +9,7 @@
 namespace mpi_gdr {
 namespace {
 
-// A plain copy as a sum of one source: of integers, which no kernel changes.
+// A plain copy as a sum of one source, of integers, so that no bit changes.
 ReduceArgs as_bytes(ReduceArgs args) {
   const std::size_t item = item_size(args.dtype);
   args.op = ReduceOp::Sum;
@@ -48,7 +48,7 @@ std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint6
   if (!mirrors_ || !memory ||
       std::none_of(schedule_->originals.begin(), schedule_->originals.end(), of_buffer))
     return 0;
-  // Others could not read single elements of it, nor say so.
+  // Others could not access single elements, and could not report it.
   if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
     return 0;
   const auto found = node_->find(memory, use);
@@ -84,7 +84,7 @@ void PeerExecution::submit(Device& device, std::span<DeviceQueue* const> queues,
     queue.write_flag(&node_->shown(rank, slot_.slot, 1), shown_output_);
   }
   const auto local = [&](const Step& step) { submit(step, queue); };
-  // Behind a Wait: by now a rank may have given up.
+  // During a Wait a rank may have abandoned the operation: resolve again behind it.
   submit_rounds(*schedule_, slot_, queue, local, [&] { looked_ = false; });
   slot_.end(queue);
 }
@@ -99,7 +99,7 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
   const auto where = [&](const Slice& slice) { return slot_.address(slice, binding_); };
   const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
   if (mirrors_ && submit_resolved(step, local.args, queue)) return;
-  // A kernel is submitted in half the time of cudaMemcpyAsync, and is as fast where it moves whole vectors.
+  // A kernel's submission takes half the time of cudaMemcpyAsync, and with whole vectors it is as fast.
   const auto addresses = reinterpret_cast<std::uintptr_t>(local.args.dst) |
                          reinterpret_cast<std::uintptr_t>(local.args.sources[0]);
   if (local.kind == LocalStep::Kind::Copy && addresses % 16 == 0) return queue.reduce(as_bytes(local.args));
@@ -126,7 +126,7 @@ bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQue
     resolved_.push_back(input ? ResolvedSource{owner, at->offset * item} : ResolvedSource{});
   }
   if (!is_resolved) return false;
-  if (!looked_) resolve_addresses(queue);  // behind the others' first Signal, and again behind each later one
+  if (!looked_) resolve_addresses(queue);
   looked_ = true;
   out.resolved = resolved_.data();
   out.reduce = is_reduction(step, args) ? args : as_bytes(args);
@@ -147,12 +147,12 @@ bool PeerExecution::carry() {
 void PeerExecution::look_for_failures(bool ended) const {
   const int rank = node_->rank();
   node_->each_peer([&](int r) {
-    // Its device will never come to what this one waits for.
+    // Its device will never raise the flags that this one waits for.
     if (node_->concerns(node_->refused(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),
            " could not launch its part of this operation, or of another one of the group, on its device");
-    // A rank that gave up has let its device go on with whatever was there, and said so before. Until this
-    // device has ended, it may yet turn out whom that rank waited for.
+    // A rank sets `failed` before it releases its device, whose data is then invalid. Not checked before this
+    // device has ended: until then pending_peers() may name the rank that caused it.
     if (ended && node_->concerns(node_->failed(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),
            " has given up this operation or an earlier one of the group");
@@ -166,7 +166,7 @@ std::uint64_t PeerExecution::called(int peer, const std::vector<std::uint64_t>& 
   return slot_.stamp(call_digest({call_, sent[r], received[r]}));
 }
 
-// As far as they can still be seen: a host that is far ahead has written what it calls next in this slot.
+// Skips a host that is ahead: it has overwritten its word with the next call in this slot.
 void PeerExecution::compare_calls() {
   for (int r = 0; r < node_->size(); ++r) {
     if (r == node_->rank() || compared_[static_cast<std::size_t>(r)]) continue;
@@ -191,11 +191,11 @@ std::vector<int> PeerExecution::pending_peers() const {
   return absent.empty() ? busy : absent;
 }
 
-// Also before launch(), which may follow. A device of another rank may yet overwrite one of these flags with
-// the lower value that it has come to: so the caller tries again until the device is through.
+// Also before launch(). The device of another rank may overwrite a flag with a lower value afterwards:
+// callers repeat it until the device is through.
 void PeerExecution::release_waits() noexcept {
   const int rank = node_->rank();
-  node_->tell_failed();  // first: who sees what this device does then sees this, too
+  node_->tell_failed();  // first: a peer that sees the released device's work must see this
   node_->each_peer([&](int r) {
     raise(node_->ended(rank, slot_.slot, r), (slot_.generation - 1) << 32);
     raise(node_->notices(rank, slot_.slot, r), slot_.stamp(UINT32_MAX));

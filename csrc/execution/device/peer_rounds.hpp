@@ -1,4 +1,4 @@
-// How a schedule on memory that the devices of a node share, of one lane, becomes work of one queue.
+// Submits a schedule of one lane, on memory that the devices of a node share, to one queue.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace mpi_gdr {
 
-// One use of a slot: how its flags are written and waited for.
+// One use of a slot, with its flags' values.
 struct SlotUse {
-  const ipc::DeviceNode* node;  // null: of a schedule that touches no other rank
+  const ipc::DeviceNode* node;  // null: the schedule touches no other rank
   int slot;
-  std::uint64_t generation;  // from 1; 0: the number of the replay, which the device adds
-  Replays replays{};         // of a slot whose uses are replayed
+  std::uint64_t generation;  // from 1; of replays 0, to which the device adds their count
+  Replays replays{};
 
   std::uint64_t stamp(std::uint64_t number) const { return generation << 32 | number; }
-  // Waits until all have ended what they had there before.
+  // Waits for the end of the slot's earlier use on all ranks.
   void begin(DeviceQueue& queue) const {
     if (generation == 1) return;
     const std::uint64_t before = (generation - 1) << 32;
@@ -27,7 +27,7 @@ struct SlotUse {
   void end(DeviceQueue& queue) const {
     node->each_peer([&](int r) { queue.write_flag(&node->ended(r, slot, node->rank()), stamp(0), replays); });
   }
-  // This rank's n-th Signal, and the peer's, from 1.
+  // This rank's n-th Signal; the Wait for the peer's n-th. From 1.
   void signal(DeviceQueue& queue, std::uint64_t n) const {
     node->each_peer(
         [&](int r) { queue.write_flag(&node->notices(r, slot, node->rank()), stamp(n), replays); });
@@ -35,7 +35,7 @@ struct SlotUse {
   void wait(DeviceQueue& queue, int peer, std::uint64_t n) const {
     queue.wait_flag(&node->notices(node->rank(), slot, peer), stamp(n), replays);
   }
-  // Of this rank's memory, or of the slot's Staging.
+  // In this rank's memory, or in the slot's Staging.
   void* address(const Slice& slice, const Binding& binding) const {
     const bool own = slice.owner < 0 || (node && slice.owner == node->rank());
     if (slice.buffer == Buffer::Staging)
@@ -45,8 +45,8 @@ struct SlotUse {
   }
 };
 
-// The rounds in order; in each the Signal, which is of earlier rounds, then Copy and Reduce by `local(step)`,
-// then each Wait, and `waited()`.
+// In each round the Signals, which notify of earlier rounds, then `local(step)` for each Copy and Reduce,
+// then the Waits, with `waited()` behind each.
 template <typename Local, typename Waited>
 void submit_rounds(const Schedule& schedule, const SlotUse& use, DeviceQueue& queue, const Local& local,
                    const Waited& waited) {

@@ -33,17 +33,15 @@ StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
 }
 
 void StreamExecution::submit(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) {
-  // Written on the caller's own queue: messages of this operation need not wait for earlier operations that
-  // happen to share one of our queues.
+  // On the caller's queue: messages of this operation need not wait for earlier operations on our queues.
   caller.write_flag(flags_.start(), flags_.base + 1);
   const std::size_t lanes = schedule_->lanes.size();
   const std::size_t used = std::clamp<std::size_t>(lanes, 1, queues.size());
   for (std::size_t q = 0; q < used; ++q) device.order(caller, *queues[q]);
-  // One lane after the other: lanes depend on each other on no rank, so this order is topological on all
-  // ranks together, whatever the lanes look like. Interleaving them by round number is not, where numbers
-  // differ.
+  // One lane after the other: lanes depend on each other on no rank, so this order is topological over all
+  // ranks. An order by round number is not, because numbers differ.
   for (std::size_t lane = 0; lane < lanes; ++lane) submit_lane(static_cast<int>(lane), *queues[lane % used]);
-  // Only now what waits for a lane's last messages: in between it would hold up the lanes behind it.
+  // Last the waits for each lane's last messages: earlier they would delay the lanes behind.
   for (std::size_t lane = 0; lane < lanes; ++lane)
     if (host_total_[lane])
       queues[lane % used]->wait_flag(flags_.host(static_cast<int>(lane)), flags_.base + host_total_[lane]);
@@ -62,7 +60,7 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
         if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce)
           mpi_gdr::submit(resolve(*schedule_, step, binding_, sources_), queue);
       ++device_done;
-      // The counter is not read before the lane's next messages.
+      // Only the lane's next messages read the counter.
       std::uint32_t next = r + 1;
       const auto idle = [&](const Sides& s) { return !s.host && !s.device; };
       while (next < rounds.round_count && idle(sides_[rounds.first_round + next])) ++next;
@@ -75,11 +73,11 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
 
 bool StreamExecution::carry() {
   if (!started_) {
-    // Nothing may move before: the caller's stream may still write the input and read the output.
+    // Until then the caller's stream may write the input and read the output.
     if (flags_.start()->load(std::memory_order_acquire) < flags_.base + 1) return false;
     started_ = true;
-    // What it stands behind may have been given up, and gone on with whatever was there: that is known by the
-    // next time.
+    // The work before it may have been released after a failure, with invalid data: by the next call the
+    // engine has seen that.
     return false;
   }
   for (std::size_t lane = 0; lane < cursors_.size(); ++lane) advance_lane(static_cast<int>(lane));

@@ -1,14 +1,12 @@
-// A schedule on the memory of a device with streams, which the transport can reach.
+// A schedule of messages on the memory of a device with streams.
 //
-// The schedule is split per lane: Copy and Reduce form the device program, submitted as a whole by launch();
-// Send and Recv form the host program, carried by advance(). Counters in flags join them: a round of one side
-// starts when all earlier rounds of the lane are done on both sides. docs/device.md says why this cannot
-// deadlock.
+// Each lane is split: Copy and Reduce are the device program, submitted as a whole by launch(); Send and Recv
+// are the host program, carried by advance(). Counters in flags join them: a round of one side starts when
+// all earlier rounds of the lane are done on both sides. docs/device.md says why this cannot deadlock.
 //
-// Threads: device_program.hpp. Apart from flags they share only constant data. advance() and abandon() touch
-// the transport and flags, never the device. Ownership: the progress role may see the operation done, and
-// drop it, before launch() has returned: the issuing thread keeps a reference of its own until launch() is
-// through.
+// Threads: device_program.hpp. They share flags and constant data. advance() and abandon() do not call the
+// device. The progress role may complete the operation and drop its reference before launch() has returned:
+// the issuing thread keeps one until then.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +21,7 @@ namespace mpi_gdr {
 
 class StreamExecution : public DeviceProgram {
  public:
-  // May synchronise the device (see StreamFlagPool::acquire), so construct before posting to the engine.
+  // May synchronise the device (StreamFlagPool::acquire): construct before posting to the engine.
   StreamExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
                   std::shared_ptr<StreamFlagPool> flags);
 
@@ -31,11 +29,11 @@ class StreamExecution : public DeviceProgram {
   void abandon() noexcept override;
 
  private:
-  // Which sides a round has, after plain copies of a slice onto itself were dropped.
+  // The sides that a round has, without copies of a slice onto itself.
   struct Sides {
     bool host = false, device = false;
   };
-  // Where advance() stands in a lane.
+  // The position of advance() in a lane.
   struct Cursor {
     std::uint32_t round = 0;  // index in the lane
     std::uint32_t host_done = 0, device_before = 0;

@@ -8,7 +8,7 @@ namespace mpi_gdr {
 
 namespace {
 
-// Memory of leaked blocks, reachable until the process ends and never destroyed.
+// Leaks the memory, reachable.
 void keep_for_good(const std::vector<std::shared_ptr<Flag[]>>& memory) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<Flag[]>>;

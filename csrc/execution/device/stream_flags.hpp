@@ -1,10 +1,9 @@
-// Flags for stream executions, made up front: making them may synchronise the device, which no operation in
-// flight may meet. A block serves one operation at a time and many in turn: the flags are never cleared
-// between operations, each operation counts on from where the last one ended.
+// A pool of flags for operations, allocated up front, because an allocation may synchronise the device. A
+// block serves one operation after the other without being cleared: each counts on from where the last one
+// ended.
 //
-// Threads: acquire() by issuing threads, release() by anyone; the pool locks, but never while it waits for
-// the device, because the progress thread releases. Flags outlive the pool and any
-// operation that still uses them.
+// Threads: acquire() on issuing threads, release() and leak() on any. release() does not wait for an
+// acquire() that waits for the device.
 #pragma once
 
 #include <atomic>
@@ -18,7 +17,7 @@
 
 namespace mpi_gdr {
 
-// Sets a flag unless it is further already: another thread may have let the device go on.
+// Sets a flag unless it is higher already: another thread may have released the device.
 inline void raise(Flag& flag, std::uint64_t value) noexcept {
   std::uint64_t seen = flag.load(std::memory_order_relaxed);
   while (seen < value &&
@@ -26,7 +25,7 @@ inline void raise(Flag& flag, std::uint64_t value) noexcept {
   }
 }
 
-// One operation's flags. Every value it writes or waits for lies in (base, base + span].
+// One operation's flags. Every value that it writes or waits for is in (base, base + span].
 struct StreamFlags {
   Flag* flags = nullptr;
   std::uint64_t base = 0;
@@ -34,14 +33,14 @@ struct StreamFlags {
 
   Flag* start() const { return flags; }    // the caller's data is ready; written by the device
   Flag* end() const { return flags + 1; }  // the device program is over; written by the device
-  // What was submitted of a program is over, which has no end: written by the device.
+  // The submitted part of a program that could not be launched as a whole is over; written by the device.
   Flag* drained() const { return flags + 2; }
   Flag* host(int lane) const { return flags + 3 + 2 * lane; }    // host rounds done; written by advance()
   Flag* device(int lane) const { return flags + 4 + 2 * lane; }  // device rounds done; written by the device
   static constexpr std::size_t kCount = 3 + 2 * kMaxLanes;
 
   bool ended() const { return end()->load(std::memory_order_acquire) >= base + 1; }
-  // The device will not touch them again.
+  // The device will not access them again.
   bool through() const { return ended() || drained()->load(std::memory_order_acquire) >= base + 1; }
 };
 
@@ -49,13 +48,12 @@ class StreamFlagPool {
  public:
   StreamFlagPool(Device& device, std::size_t blocks);
 
-  // A free block. Makes more when all are taken, which may synchronise the device: call it before the
-  // operation is posted to the engine.
+  // Allocates if all blocks are taken, which may synchronise the device: call it before the operation is
+  // posted to the engine.
   StreamFlags acquire(std::uint64_t span);
-  // Only once the device has written end(): nothing will touch the flags again.
+  // Only if the device will not access them again.
   void release(const StreamFlags& flags);
-  // For an operation that failed and was never released: the device may still touch its flags, so all memory
-  // of the pool is kept for good.
+  // Keeps all memory of the pool for ever: the device may still access a failed operation's flags.
   void leak();
 
   std::size_t blocks() const;
@@ -66,11 +64,11 @@ class StreamFlagPool {
     std::uint64_t next_base;
   };
   void grow(std::size_t blocks);
-  bool take(std::uint64_t span, StreamFlags& flags);  // false: all are taken
+  bool take(std::uint64_t span, StreamFlags& flags);  // false if all are taken
 
   Device& device_;
-  std::mutex growing_;        // taken before mutex_, by those who make more
-  mutable std::mutex mutex_;  // all below
+  std::mutex growing_;        // held while allocating; taken before mutex_
+  mutable std::mutex mutex_;  // guards all below; not held while waiting for the device
   std::vector<std::shared_ptr<Flag[]>> memory_;
   std::vector<Block> blocks_;
   std::vector<std::size_t> free_;  // indices into blocks_
