@@ -27,20 +27,20 @@ inline void ok(CUresult status) {
 }
 
 // Zeroed words of pinned memory.
-inline std::atomic<std::uint32_t>* make_words() {
+inline std::atomic<std::uint64_t>* make_words() {
   void* memory = nullptr;
   ok(cudaHostAlloc(&memory, 4096, cudaHostAllocMapped | cudaHostAllocPortable));
   std::memset(memory, 0, 4096);
-  return static_cast<std::atomic<std::uint32_t>*>(memory);
+  return static_cast<std::atomic<std::uint64_t>*>(memory);
 }
-inline CUdeviceptr at(std::atomic<std::uint32_t>& word) { return reinterpret_cast<CUdeviceptr>(&word); }
-inline void write(cudaStream_t stream, std::atomic<std::uint32_t>& word, std::uint32_t value) {
+inline CUdeviceptr at(std::atomic<std::uint64_t>& word) { return reinterpret_cast<CUdeviceptr>(&word); }
+inline void write(cudaStream_t stream, std::atomic<std::uint64_t>& word, std::uint64_t value) {
   ok(cuInit(0));
-  ok(cuStreamWriteValue32(stream, at(word), value, CU_STREAM_WRITE_VALUE_DEFAULT));
+  ok(cuStreamWriteValue64(stream, at(word), value, CU_STREAM_WRITE_VALUE_DEFAULT));
 }
-inline void wait(cudaStream_t stream, std::atomic<std::uint32_t>& word, std::uint32_t value) {
+inline void wait(cudaStream_t stream, std::atomic<std::uint64_t>& word, std::uint64_t value) {
   ok(cuInit(0));
-  ok(cuStreamWaitValue32(stream, at(word), value, CU_STREAM_WAIT_VALUE_GEQ));
+  ok(cuStreamWaitValue64(stream, at(word), value, CU_STREAM_WAIT_VALUE_GEQ));
 }
 inline cudaStream_t make_stream(unsigned flags = cudaStreamNonBlocking) {
   cudaStream_t stream;
@@ -70,11 +70,11 @@ inline const void* register_kernel(char& function, const char* name) {
 }
 inline const void* write_kernel() {
   static char function;
-  return register_kernel(function, FLAG_KERNEL("12write_kernelIjEEvPVT_S3_"));
+  return register_kernel(function, FLAG_KERNEL("12write_kernelEPVmmPKmS5_"));
 }
 inline const void* wait_kernel() {
   static char function;
-  return register_kernel(function, FLAG_KERNEL("11wait_kernelIjEEvPVKT_S3_"));
+  return register_kernel(function, FLAG_KERNEL("11wait_kernelEPVKmmPKmPmS3_"));
 }
 inline const void* loaded(const void* kernel) {
   cudaFuncAttributes attributes;
@@ -82,9 +82,10 @@ inline const void* loaded(const void* kernel) {
   return kernel;
 }
 inline const void* loaded_write_kernel() { return loaded(write_kernel()); }
-// The kernel waits for `value` or writes it.
-inline void launch_flag(const void* kernel, void* word, std::uint32_t value, cudaStream_t stream) {
-  void* arguments[] = {&word, &value};
+// That waits for `value`, or writes it.
+inline void launch_flag(const void* kernel, void* word, std::uint64_t value, cudaStream_t stream) {
+  void* none = nullptr;  // of Replays
+  void* arguments[] = {&word, &value, &none, &none, &none};
   ok(cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, stream));
 }
 

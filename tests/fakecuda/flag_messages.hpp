@@ -10,7 +10,7 @@ class FlagMessages {
  public:
   explicit FlagMessages(Device& device)
       : device_(device),
-        page_(new (std::aligned_alloc(4096, 4096)) Flag64[4096 / sizeof(Flag64)]()),
+        page_(new (std::aligned_alloc(4096, 4096)) Flag[4096 / sizeof(Flag)]()),
         flag_(device.make_flags(1)),
         memory_(device.allocate(8)),
         counts_(static_cast<unsigned char*>(device.allocate(256))),
@@ -24,13 +24,12 @@ class FlagMessages {
 
   void all() {
     to_host([&] { queue_->write_flag(&flag_[0], 1); }, [&] { return flag_[0] == 1; });
-    to_host([&] { queue_->write_flag64(&page_[kFlag], 1); }, [&] { return page_[kFlag] == 1; });
-    to_host([&] { queue_->write_replay(&page_[kFlag], replays(), 5); },
-            [&] { return page_[kFlag] == kFifth; });
+    to_host([&] { queue_->write_flag(&page_[kFlag], 1); }, [&] { return page_[kFlag] == 1; });
+    to_host([&] { queue_->write_flag(&page_[kFlag], 5, replays()); }, [&] { return page_[kFlag] == kFifth; });
     to_device([&] { queue_->wait_flag(&flag_[0], 1); }, [&] { flag_[0] = 1; });
-    to_device([&] { queue_->wait_flag64(&page_[kFlag], 1); }, [&] { page_[kFlag] = 1; });
-    to_device([&] { queue_->wait_replay(&page_[kFlag], replays(), 0, 5); }, [&] { page_[kFlag] = kFifth; });
-    to_device([&] { queue_->wait_replay(&page_[kFlag], replays(), 0, 6); }, [&] { page_[kReleased] = 1; });
+    to_device([&] { queue_->wait_flag(&page_[kFlag], 1); }, [&] { page_[kFlag] = 1; });
+    to_device([&] { queue_->wait_flag(&page_[kFlag], 5, replays()); }, [&] { page_[kFlag] = kFifth; });
+    to_device([&] { queue_->wait_flag(&page_[kFlag], 6, replays()); }, [&] { page_[kReleased] = 1; });
   }
 
  private:
@@ -38,7 +37,7 @@ class FlagMessages {
   static constexpr std::uint64_t kFifth = std::uint64_t{1} << 32 | 5;        // of the first replay
 
   Replays replays() {
-    return {reinterpret_cast<Flag64*>(counts_), reinterpret_cast<Flag64*>(counts_ + 128), &page_[kReleased]};
+    return {reinterpret_cast<Flag*>(counts_), reinterpret_cast<Flag*>(counts_ + 128), &page_[kReleased]};
   }
   void begin() {
     flag_[0] = 0;
@@ -76,7 +75,7 @@ class FlagMessages {
   }
 
   Device& device_;
-  Flag64* const page_;
+  Flag* const page_;
   const std::shared_ptr<Flag[]> flag_;
   void* const memory_;
   unsigned char* const counts_;

@@ -61,7 +61,7 @@ class Hold {
 
  private:
   const std::shared_ptr<Flag[]> flag_;
-  std::uint32_t held_ = 0;
+  std::uint64_t held_ = 0;
 };
 
 // Allocates between the calls. With `hold`, submits all before any begins.

@@ -78,9 +78,9 @@ TEST(calls_that_fail_are_named_and_leave_no_error_behind) {
     char byte = 0;
     device.make_queue()->copy(device.allocate(1), &byte, 1);
   });
-  expect("cuStreamWaitValue32",
+  expect("cuStreamWaitValue64",
          [](Device& device) { device.make_queue()->wait_flag(&device.make_flags(1)[0], 0); });
-  expect("cuStreamWriteValue32",
+  expect("cuStreamWriteValue64",
          [](Device& device) { device.make_queue()->write_flag(&device.make_flags(1)[0], 0); });
   expect("cudaLaunchKernel", [](Device& device) {
     void* const memory = device.allocate(4);
@@ -99,6 +99,14 @@ TEST(without_memory_there_is_no_memory) {
   run([] {
     inject_failure("cudaHostAlloc", kOutOfMemory);
     CHECK_THROWS(load_device(0).make_flags(3), NoMemory, "pinned flags");
+  });
+}
+
+TEST(flags_that_the_device_sees_elsewhere_are_refused) {
+  run([] {
+    ::setenv("FAKECUDA_ELSEWHERE", "1", 1);
+    CHECK_THROWS(load_device(0).make_flags(3), Error,
+                 "device 0 does not see host memory where the host does");
   });
 }
 

@@ -37,8 +37,9 @@ TEST(a_launch_in_brackets) {
     cudaKernel_t kernel;
     ok(__cudaGetKernel(&kernel, function));
     void* word = &words[1];
-    std::uint32_t value = 8;
-    void* arguments[] = {&word, &value};
+    std::uint64_t value = 8;
+    void* none = nullptr;
+    void* arguments[] = {&word, &value, &none, &none};
     ok(__cudaLaunchKernel(kernel, grid, block, arguments, shared, given));
     ok(cudaStreamSynchronize(stream));
     CHECK(words[1] == 8);

@@ -110,7 +110,7 @@ TEST(a_graph_runs_what_was_recorded_any_number_of_times_and_its_branches_side_by
     launch_flag(kernel, &words[4], 1, second);
     ok(cudaEventRecord(join, second));
     ok(cudaStreamWaitEvent(first, join, 0));
-    ok(cudaMemcpyAsync(&words[2], &words[4], 4, cudaMemcpyDefault, first));
+    ok(cudaMemcpyAsync(&words[2], &words[4], 8, cudaMemcpyDefault, first));
     const auto exec = end_capture(first);
     for (int replay = 0; replay < 3; ++replay) {
       for (int i = 0; i < 8; ++i) words[i] = 0;

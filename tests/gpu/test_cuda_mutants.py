@@ -28,15 +28,16 @@ SOON = (
     "group_memory_by_memory_operations",
 )
 TEN = (
-    "fence 0 of wait_kernel<64>",
-    "fence 0 of write_kernel<64>",
-    "fence 0 of wait_replay_kernel",
-    "fence 0 of write_replay_kernel",
+    "fence 0 of wait_kernel",
+    "fence 0 of write_kernel",
     "barrier 8 of fold_resolved_kernel of reduce_floats",
-    "volatile 0 of wait_kernel<32>",
-    "stream_wait peer_execution.cpp: queue.wait_flag64(&node_->notices(rank, slot_, peer), "
-    "stamp(generation_, n));",
-    "flag_write peer_execution.cpp: queue.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);",
+    "volatile 2 of wait_kernel",
+    "stream_wait peer_rounds.hpp: queue.wait_flag(&node->notices(node->rank(), slot, peer), stamp(n), "
+    "replays);",
+    "stream_wait stream_execution.cpp: if (host_before > awaited) queue.wait_flag(flags_.host(lane), "
+    "flags_.base + host_before);",
+    "flag_write peer_execution.cpp: queue.write_flag(&node_->shown(rank, slot_.slot, 0), shown_input_);",
+    "flag_write stream_execution.cpp: caller.write_flag(flags_.start(), flags_.base + 1);",
     "event peer_execution.cpp: device.order(caller, queue);",
     "event stream_execution.cpp: for (std::size_t q = 0; q < used; ++q) device.order(caller, *queues[q]);",
 )

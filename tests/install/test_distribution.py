@@ -10,7 +10,7 @@ import pytest
 from support.building import ROOT, load_setup
 
 # Parts of the repository only.
-NOT_SHIPPED = (".ci/", ".github/", ".gitignore")
+NOT_SHIPPED = (".ci/", ".editorconfig", ".github/", ".gitignore", ".pre-commit-config.yaml")
 WRITTEN = {"COMMIT", "PKG-INFO", "setup.cfg"}  # by setup.py and setuptools
 BUILT = ("mpi_backend/_C.so", "mpi_backend/_build_info.json", "tests/support/data.pyc", "tests/fakecuda/x.so")
 

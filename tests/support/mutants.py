@@ -58,7 +58,7 @@ def come_to(
 
 
 def ptx_places() -> dict[str, str]:
-    """{place of the PTX: description}, such as "fence 0 of write_kernel<uint>", counted in the kernel."""
+    """All of the PTX, and what they are: "fence 0 of write_kernel", counted in the kernel."""
     places = {}
     folder = simgpu_build.BUILD / "tests/fakecuda/gpu"
     for source in (*sorted(folder.glob("reduce_*.cpp")), folder / "flag_kernels.cpp"):  # not the probe's
@@ -78,10 +78,8 @@ def ptx_places() -> dict[str, str]:
 
 
 def _short(mangled: str, file: str) -> str:
-    match = re.search(r"\d([a-z][a-z_]*_kernel)(?:I([jm])E)?", mangled)
-    if file != "flag_kernels":
-        return f"{match[1]} of {file}"
-    return match[1] + {"j": "<32>", "m": "<64>", None: ""}[match[2]]
+    match = re.search(r"\d([a-z][a-z_]*_kernel)", mangled)
+    return match[1] if file == "flag_kernels" else f"{match[1]} of {file}"
 
 
 def host_place(program: Path, place: str) -> str | None:
@@ -115,5 +113,5 @@ def binding_place(library: Path, place: str) -> str | None:
         return None
     command = ["addr2line", "-f", "-C", "-e", str(library), hex(int(offset, 16) - 1)]
     function = subprocess.run(command, capture_output=True, text=True).stdout.partition("(")[0]
-    engine = ("PeerExecution", "StreamExecution", "submit_captured", "ProgramFlags", "launch")
+    engine = ("PeerExecution", "StreamExecution", "submit_captured", "DeviceProgram", "SlotUse", "launch")
     return None if function.removeprefix("mpi_gdr::").startswith(engine) else f"{kind} of {function}"

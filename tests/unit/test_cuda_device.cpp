@@ -161,16 +161,16 @@ TEST(flags_of_replays_follow_the_devices_count) {
   void* const page = std::aligned_alloc(4096, 4096);
   std::memset(page, 0, 4096);
   device->register_host(page, 4096);
-  auto* const flags = static_cast<Flag64*>(page);
+  auto* const flags = static_cast<Flag*>(page);
   const auto queue = device->make_queue();
   queue->copy(counts.bytes, page, 256);
   queue->synchronize();  // before the page's zeros become flags
-  const Replays replays{reinterpret_cast<Flag64*>(counts.bytes),
-                        reinterpret_cast<Flag64*>(counts.bytes + 128), &flags[2]};
+  const Replays replays{reinterpret_cast<Flag*>(counts.bytes), reinterpret_cast<Flag*>(counts.bytes + 128),
+                        &flags[2]};
   for (std::uint64_t run = 1; run <= 3; ++run) {
     queue->count_replay(replays);
-    queue->wait_replay(&flags[0], replays, 1, 7);
-    queue->write_replay(&flags[1], replays, 5);
+    queue->wait_flag(&flags[0], 7 - (std::uint64_t{1} << 32), replays);  // of the run before
+    queue->write_flag(&flags[1], 5, replays);
     if (run > 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       CHECK(flags[1].load() == ((run - 1) << 32 | 5));
@@ -180,8 +180,8 @@ TEST(flags_of_replays_follow_the_devices_count) {
     CHECK(flags[1].load() == (run << 32 | 5));
   }
   queue->count_replay(replays);
-  queue->wait_replay(&flags[0], replays, 0, 1);
-  queue->write_replay(&flags[1], replays, 6);
+  queue->wait_flag(&flags[0], 1, replays);
+  queue->write_flag(&flags[1], 6, replays);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   flags[2].store(1, std::memory_order_release);
   queue->synchronize();

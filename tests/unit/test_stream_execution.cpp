@@ -302,21 +302,22 @@ TEST(a_peer_that_sends_less_is_an_error) {
   CHECK(threw);
 }
 
-TEST(flag_counters_start_over_before_they_wrap) {
+TEST(flag_counters_count_on_from_one_operation_to_the_next) {
+  constexpr std::uint64_t kMany = std::uint64_t{1} << 40;
   SoftwareDevice device;
   StreamFlagPool pool(device, 1);
-  const StreamFlags first = pool.acquire(INT32_MAX - 10);
+  const StreamFlags first = pool.acquire(kMany);
   first.start()->store(first.base + 1, std::memory_order_release);
-  first.host(3)->store(first.base + INT32_MAX - 10, std::memory_order_release);
+  first.host(3)->store(first.base + kMany, std::memory_order_release);
   pool.release(first);
   const StreamFlags second = pool.acquire(20);
-  CHECK(second.flags == first.flags && second.base == 0);
-  CHECK(second.start()->load(std::memory_order_acquire) == 0 &&
-        second.host(3)->load(std::memory_order_acquire) == 0);
+  CHECK(second.flags == first.flags && second.base == kMany);
+  CHECK(second.start()->load(std::memory_order_acquire) == 1 &&
+        second.host(3)->load(std::memory_order_acquire) == kMany);
   const StreamFlags third = pool.acquire(20);
   CHECK(third.flags != second.flags && pool.blocks() == 2);
   pool.release(second);
-  CHECK(pool.acquire(5).base == 20);
+  CHECK(pool.acquire(5).base == kMany + 20);
 }
 
 UNIT_MAIN()

@@ -1,10 +1,10 @@
-# MPI_GDR_NVCC: what the CUDA library is built with, of CUDA MPI_GDR_CUDA_VERSION; empty: it is not built. For the machine
-# code of MPI_GDR_CUDA_ARCHITECTURES, and with PTX of the first. CMakeLists.txt asks once for a build folder, setup.py each
-# time. Set by the variables of the environment
-# MPI_GDR_BUILD_CUDA=auto|on|off, MPI_GDR_CUDA_ARCHITECTURES, CUDACXX, CUDA_HOME, CUDA_PATH. From setup.py:
-#   MPI_GDR_TORCH_CUDA       "12.8": torch's; "": it has none
-#   MPI_GDR_PYTHON_PACKAGES  the folder where NVIDIA's packages for Python are (`make nvcc` installs those)
-set(OLDEST 12)  # the first nvcc that knows C++20
+# Sets MPI_GDR_NVCC, the compiler of the CUDA library (empty: it is not built), MPI_GDR_CUDA_VERSION and
+# MPI_GDR_CUDA_ARCHITECTURES. CMakeLists.txt includes it once for a build folder, setup.py each time.
+# Variables of the environment: MPI_GDR_BUILD_CUDA=auto|on|off, MPI_GDR_CUDA_ARCHITECTURES, CUDACXX, CUDA_HOME, CUDA_PATH.
+# From setup.py:
+#   MPI_GDR_TORCH_CUDA       torch's CUDA, such as "12.8"; "": none
+#   MPI_GDR_PYTHON_PACKAGES  the folder of NVIDIA's packages for Python (`make nvcc` installs them)
+set(OLDEST 12)  # the first nvcc with C++20
 if(NOT DEFINED CUDA_FOLDER)
   set(CUDA_FOLDER /usr/local/cuda)
 endif()
@@ -23,7 +23,7 @@ foreach(architecture ${architectures})
 endforeach()
 list(SORT architectures COMPARE NATURAL)
 
-# Sets `problem` unless the nvcc builds a library of one kernel, and `architectures` if none are given.
+# Sets `problem` to the reason why this nvcc cannot be used, or to nothing, and `architectures` if none are given.
 function(check_nvcc nvcc)
   set(problem "" PARENT_SCOPE)
   execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE said ERROR_VARIABLE said TIMEOUT 60)
@@ -39,7 +39,7 @@ function(check_nvcc nvcc)
     set(problem "${CMAKE_COMMAND} is CMake ${CMAKE_VERSION}, and CUDA needs 3.26: `pip install \"cmake>=3.26\"`" PARENT_SCOPE)
   elseif(major LESS OLDEST)
     set(problem "${nvcc} is of CUDA ${version}, which is older than ${OLDEST}.0" PARENT_SCOPE)
-  elseif(of_torch AND major GREATER of_torch)  # each major version needs a newer driver, which torch may do without
+  elseif(of_torch AND major GREATER of_torch)  # it would need a newer driver than torch
     set(problem "${nvcc} is of CUDA ${version}, and torch of CUDA ${MPI_GDR_TORCH_CUDA}: a driver that is new enough for \
 torch may be too old for it, so that CUDA ${of_torch} is needed" PARENT_SCOPE)
   else()
@@ -68,7 +68,7 @@ if(NOT wanted STREQUAL off)
     list(APPEND places ${home}/bin/nvcc)
   endforeach()
   file(GLOB packages "${MPI_GDR_PYTHON_PACKAGES}/nvidia/cu*/bin/nvcc")
-  foreach(place ${places} nvcc ${CUDA_FOLDER}/bin/nvcc ${packages})  # the first that is there stays
+  foreach(place ${places} nvcc ${CUDA_FOLDER}/bin/nvcc ${packages})  # the first match stays
     find_program(MPI_GDR_FOUND_NVCC ${place})
   endforeach()
   if(MPI_GDR_FOUND_NVCC)
