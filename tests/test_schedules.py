@@ -184,7 +184,7 @@ def test_an_error_names_the_place():
     group = [schedule.build("broadcast", "binomial", rank, 2, count=4) for rank in range(2)]
     group[0] = group[0].with_lanes([])
     result = schedule.check(group)
-    assert "rank 1, lane 0, round 0, step 0 waits for ever to receive from rank 0" in result.error
+    assert "rank 1, lane 0, round 0, step 0 waits forever to receive from rank 0" in result.error
 
 
 # Algorithms with lg p messages per rank: steps for p = 2^n. For larger groups: MPI_GDR_TEST_RANKS=16384

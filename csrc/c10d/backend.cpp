@@ -147,7 +147,7 @@ void MpiBackend::registerAbortHook(int64_t id, std::function<void()> hook) {
   const auto call = [engine = &group_->engine(), hooks = std::weak_ptr(abort_hooks_)] {
     try {
       engine->later([hooks] {
-        if (const auto some = hooks.lock()) some->call();
+        if (const auto some = hooks.lock()) some->call_once();
       });
     } catch (const std::bad_alloc&) {
     }
@@ -337,7 +337,7 @@ bool MpiBackend::supportsTensorAlloc(c10::DeviceIndex device) {
 void MpiBackend::abort() {
   // Also ends the wait of a shutdown() that is running.
   with_torch_errors([&] {
-    abort_hooks_->call();
+    abort_hooks_->call_once();
     if (group_->outstanding() > 0) this_job().note_failure("a group was aborted with operations under way");
     group_->engine().abort(*group_, "the group was aborted by the user");
     this_job().group_aborted(*group_);

@@ -29,14 +29,27 @@ class Hooks {
     std::unique_lock lock(mutex_);
     const auto hooks = hooks_;
     lock.unlock();
+    run(hooks, arguments...);
+  }
+  // The same, and removes them first: each is called once, whoever calls.
+  void call_once(const Arguments&... arguments) {
+    std::unique_lock lock(mutex_);
+    const auto hooks = std::exchange(hooks_, {});
+    any_.store(false, std::memory_order_release);
+    lock.unlock();
+    run(hooks, arguments...);
+  }
+
+ private:
+  using List = std::map<std::int64_t, std::shared_ptr<const Hook>>;
+
+  static void run(const List& hooks, const Arguments&... arguments) {
     for (const auto& [id, hook] : hooks) try {
         (*hook)(arguments...);
       } catch (const std::exception& error) {
         log(LogLevel::Warn, "COLL", "hook ", id, " of torch's threw: ", error.what());
       }
   }
-
- private:
   void replace(std::int64_t id, std::shared_ptr<const Hook> hook) {  // null: removes
     std::unique_lock lock(mutex_);
     hooks_[id].swap(hook);
@@ -46,7 +59,7 @@ class Hooks {
   }
 
   mutable std::mutex mutex_;  // hooks_, and writing any_
-  std::map<std::int64_t, std::shared_ptr<const Hook>> hooks_;
+  List hooks_;
   std::atomic<bool> any_{false};
 };
 

@@ -140,7 +140,7 @@ TEST(oversubscription_counts_the_cores_of_a_node_together) {
 }
 
 TEST(a_rank_bound_to_one_of_many_processors_is_warned) {
-  CHECK(binding_problem("3", 2, 4).find("bound to processor 3 alone, of 4 for 2 rank(s)") !=
+  CHECK(binding_problem("3", 2, 4).find("bound to processor 3 only, of 4 for 2 rank(s)") !=
         std::string::npos);
   CHECK(binding_problem("3", 3, 4).empty());  // one for each
   CHECK(binding_problem("0,1", 1, 4).empty());

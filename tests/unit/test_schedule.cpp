@@ -263,7 +263,7 @@ TEST(deadlock_that_buffering_hides_is_caught) {
     w.recv(1 - r, out(other, 4));
   });
   CHECK(check(group.specs, group.schedules, {}).ok);
-  expect_error(group, "waits for ever to send to rank 1", {true, false});
+  expect_error(group, "waits forever to send to rank 1", {true, false});
 }
 
 TEST(lanes_of_different_shape_share_a_device_queue) {
@@ -353,7 +353,7 @@ TEST(bad_steps_are_named) {
                "reads output[0..1), which is not initialised");
   expect_error(lone([](ScheduleWriter& w) { w.send(0, in(0, 1)); }), "never received");
   expect_error(lone([](ScheduleWriter& w) { w.recv(0, out(0, 1)); }),
-               "rank 1, lane 0, round 0, step 0 waits for ever to receive from rank 0");
+               "rank 1, lane 0, round 0, step 0 waits forever to receive from rank 0");
   expect_error(lone([](ScheduleWriter& w) { w.reduce(out(0, 2), {in(0, 2), in(0, 2)}); }), "rank 1 twice");
   expect_error(lone([](ScheduleWriter& w) { w.reduce(out(0, 2), {in(0, 2), in(1, 2)}); }),
                "element 0 with element 1");
@@ -369,7 +369,7 @@ TEST(a_barrier_that_completes_too_early_is_caught) {
     writer.recv((r + 3) % 4, incoming);
     group.schedules.push_back(writer.finish());
   }
-  expect_error(group, "rank 0 leaves the barrier knowing only of ranks 0,3");
+  expect_error(group, "rank 0 leaves the barrier when only ranks 0,3 have entered it");
 }
 
 TEST(specs_that_do_not_belong_together_are_refused) {
