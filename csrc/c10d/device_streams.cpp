@@ -102,25 +102,32 @@ DeviceLibrary* device_library(c10::DeviceType type) {
   std::unique_lock lock(registry_mutex);
   const bool first = registered().emplace(type, loaded->devices).second;
   lock.unlock();
-  if (first)
-    log(LogLevel::Info, "INIT", c10::DeviceTypeName(type), " tensors: ",
-        loaded->devices ? "on streams, by " + loaded->path
-                        : "copied to the host and back, blocking: " + loaded->why);
+  if (first && loaded->devices)
+    log(LogLevel::Info, "INIT", c10::DeviceTypeName(type), " tensors: on streams, by ", loaded->path);
   return loaded->devices;
 }
 
 bool serves_devices(c10::DeviceType type) {
   DeviceLibrary* const library = device_library(type);
-  if (!library) return false;
   std::string why;
-  if (library->device_count(why) > 0) return true;
-  static std::once_flag told;
-  if (c10::impl::VirtualGuardImpl(type).deviceCount() > 0)
-    std::call_once(told, [&] {
-      log(LogLevel::Warn, "INIT", "torch has devices here, and the ", library->name(), " library (",
-          library->built(), ") has none: ", why, ". Their tensors are copied to the host and back, blocking");
-    });
-  return false;
+  return library && library->device_count(why) > 0;
+}
+
+void warn_of_fallback(c10::DeviceType type, bool sparse) {
+  static std::atomic_flag warned;
+  if (warned.test_and_set()) return;
+  const std::string name = c10::DeviceTypeName(type, /*lower_case=*/true);
+  std::string why = "no library of this package serves these devices";
+  if (DeviceLibrary* const library = device_library(type)) {
+    if (library->device_count(why) > 0)
+      why = sparse ? "sparse tensors" : "MPI_GDR_BITS=exact, or another rank cannot use its devices";
+    else
+      why = library->built() + " finds no device: " + why;
+  } else if (const LoadedLibrary* const loaded = loaded_library(name)) {
+    why = loaded->why;
+  }
+  log(Env::get().cuda == Env::Choice::Off ? LogLevel::Info : LogLevel::Warn, "INIT", name,
+      " tensors: copied to the host and back, blocking: ", why);
 }
 
 void use_device_library(c10::DeviceType type, DeviceLibrary* library) {

@@ -21,8 +21,10 @@ namespace mpi_gdr::torch_binding {
 
 // What serves devices of this type; null: nothing. Loads it at the first call.
 DeviceLibrary* device_library(c10::DeviceType type);
-// Whether it has any here: a driver may be too old for it, though not for torch. Warns once, then.
+// Whether it has any here: a driver may be too old for it, though not for torch.
 bool serves_devices(c10::DeviceType type);
+// A tensor uses the host fallback. Logs the reason, once a process: a warning unless MPI_GDR_CUDA=off.
+void warn_of_fallback(c10::DeviceType type, bool sparse);
 // For tests: `library` serves this type from now on.
 void use_device_library(c10::DeviceType type, DeviceLibrary* library);
 

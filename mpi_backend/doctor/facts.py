@@ -217,8 +217,8 @@ def refused_calls() -> dict[str, str]:
 
 def gpus(extension: object) -> GpuFacts:
     """What torch and our CUDA library see, without starting a device."""
-    problem = None
-    found = info.accelerator(bool(build_info().get("cuda")))
-    if extension is not None and found["type"] == "cuda" and build_info().get("cuda"):
-        problem = extension.cuda_info()["problem"]  # type: ignore[attr-defined]
+    record, problem = build_info(), None
+    found = info.accelerator(bool(record.get("cuda")))
+    if extension is not None and found["type"] == "cuda":
+        problem = record.get("no_cuda") or extension.cuda_info()["problem"]  # type: ignore[attr-defined]
     return GpuFacts(found, _autoload.problems.get(gpu_share.VARIABLE), problem)

@@ -17,7 +17,7 @@ from support.sites import (
 )
 
 from mpi_backend import descriptors
-from mpi_backend.doctor import network, node
+from mpi_backend.doctor import facts, network, node
 from mpi_backend.doctor.findings import GpuFacts
 
 # ---- between the nodes ------------------------------------------------------------------------------------
@@ -235,3 +235,10 @@ def gpus(count, path="on streams of the device", **problems):
 )
 def test_gpus(tmp_path, case, level):
     assert only(node.check_gpus, tmp_path, **case).level == level
+
+
+def test_why_there_is_no_cuda_library(monkeypatch):
+    found = {"type": "cuda", "count": 1, "path": "copies through host memory, blocking"}
+    monkeypatch.setattr(facts.info, "accelerator", lambda built: found)
+    monkeypatch.setattr(facts, "build_info", lambda: {"cuda": None, "no_cuda": "no nvcc found"})
+    assert facts.gpus(object()).problem == "no nvcc found"

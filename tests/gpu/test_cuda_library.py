@@ -126,3 +126,5 @@ def test_info_says_what_was_built() -> None:
     built = "with 13.0 for sm_80, sm_90, PTX"
     assert info.cuda_build(record) == {"built": built, "devices": [], "problem": None}
     assert info.cuda_build({}) == {"built": None, "devices": [], "problem": None}
+    record = {"cuda": None, "no_cuda": "no nvcc found"}
+    assert info.cuda_build(record) == {"built": None, "devices": [], "problem": "no nvcc found"}

@@ -1,12 +1,15 @@
-# MPI_GDR_NVCC: what the CUDA library is built with, of CUDA MPI_GDR_CUDA_VERSION; empty: it is not built. For the machine
-# code of MPI_GDR_CUDA_ARCHITECTURES, and with PTX of the last. CMakeLists.txt asks once for a build folder, setup.py each
-# time. Set by the variables of the environment
+# MPI_GDR_NVCC: what the CUDA library is built with, of CUDA MPI_GDR_CUDA_VERSION; empty: it is not built, for the reason
+# in MPI_GDR_NO_CUDA. For the machine code of MPI_GDR_CUDA_ARCHITECTURES, and with PTX of the last. CMakeLists.txt asks
+# once for a build folder, setup.py each time. Set by the variables of the environment
 # MPI_GDR_BUILD_CUDA=auto|on|off, MPI_GDR_CUDA_ARCHITECTURES, CUDACXX, CUDA_HOME, CUDA_PATH. From setup.py:
 #   MPI_GDR_TORCH_CUDA       "12.8": torch's; "": it has none
 #   MPI_GDR_PYTHON_PACKAGES  the folder where NVIDIA's packages for Python are (`make nvcc` installs those)
 set(OLDEST 12)  # the first nvcc that knows C++20
 if(NOT DEFINED CUDA_FOLDER)
   set(CUDA_FOLDER /usr/local/cuda)
+endif()
+if(NOT DEFINED CUDA_DRIVER)
+  set(CUDA_DRIVER /dev/nvidiactl /usr/lib*/libcuda.so.1 /usr/lib/*/libcuda.so.1)
 endif()
 
 string(STRIP "$ENV{MPI_GDR_BUILD_CUDA}" wanted)
@@ -49,7 +52,8 @@ torch may be too old for it, so that CUDA ${of_torch} is needed" PARENT_SCOPE)
   else()
     set(probe ${CMAKE_CURRENT_BINARY_DIR}/probe)
     file(WRITE ${probe}.cu "__global__ void probe(int* p) { *p = 1; }\nvoid run(int* p) { probe<<<1, 1>>>(p); }\n")
-    execute_process(COMMAND ${nvcc} -std=c++20 -arch=sm_${newest} -cudart=static -shared -Xcompiler=-fPIC
+    get_filename_component(home ${nvcc}/../.. ABSOLUTE)  # nvcc looks in lib64, NVIDIA's packages for Python have lib
+    execute_process(COMMAND ${nvcc} -std=c++20 -arch=sm_${newest} -cudart=static -shared -Xcompiler=-fPIC -L${home}/lib
       -ccbin=${CMAKE_CXX_COMPILER} ${probe}.cu -o ${probe}.so RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE said)
     if(NOT status EQUAL 0)
       string(REGEX MATCH "[^\n]*(error|fatal|cannot find)[^\n]*" said "${said}")
@@ -59,7 +63,9 @@ torch may be too old for it, so that CUDA ${of_torch} is needed" PARENT_SCOPE)
 endfunction()
 
 set(nvcc "")
+set(problem "MPI_GDR_BUILD_CUDA=off")
 if(NOT wanted STREQUAL off)
+  set(problem "")
   set(places $ENV{CUDACXX})
   foreach(home $ENV{CUDA_HOME} $ENV{CUDA_PATH})
     list(APPEND places ${home}/bin/nvcc)
@@ -74,13 +80,26 @@ if(NOT wanted STREQUAL off)
     set(problem "no nvcc found in $CUDACXX, $CUDA_HOME, $CUDA_PATH, on PATH, in ${CUDA_FOLDER} or among Python's packages: \
 install the toolkit of CUDA ${OLDEST} or newer for it")
   endif()
+  file(GLOB driver ${CUDA_DRIVER})
   if(NOT problem)
     set(nvcc ${MPI_GDR_FOUND_NVCC})
   elseif(wanted STREQUAL on)
     give_up("MPI_GDR_BUILD_CUDA=on, but ${problem}.")
+  elseif(problem AND driver AND MPI_GDR_TORCH_CUDA)  # without, tensors are copied through the host
+    set(cure "Install the toolkit of CUDA ${MPI_GDR_TORCH_CUDA}")
+    if(MPI_GDR_TORCH_CUDA VERSION_GREATER_EQUAL 13)  # NVIDIA's packages for Python have nvcc since then
+      set(cure "`pip install")
+      foreach(package cuda-nvcc cuda-runtime cuda-crt nvvm cuda-cccl)
+        string(APPEND cure " nvidia-${package}==${MPI_GDR_TORCH_CUDA}.*")
+      endforeach()
+      string(APPEND cure "` brings nvcc")
+    endif()
+    give_up("torch is for CUDA ${MPI_GDR_TORCH_CUDA} and this machine has NVIDIA's driver, but the CUDA library cannot be \
+built: ${problem}. ${cure}; MPI_GDR_BUILD_CUDA=off builds without it.")
   else()
     message(NOTICE "mpi-gdr: without CUDA: ${problem}.")
   endif()
 endif()
 set(MPI_GDR_NVCC "${nvcc}" CACHE INTERNAL "")
+set(MPI_GDR_NO_CUDA "${problem}" CACHE INTERNAL "For setup.py")
 set(MPI_GDR_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "Compute capabilities, such as 80;90" FORCE)
