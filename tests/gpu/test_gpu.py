@@ -100,16 +100,13 @@ WAYS = {
             "SPMD_LOGGED": "are given to MPI where they are",
         },
     ),
-    # It says that it takes them by MVP_USE_CUDA.
     "an MPI that calls CUDA": (
         2,
         ONE,
         "another_thread or log_says",
         {
-            "MPI_GDR_GPU_AWARE": "auto",
-            "MVP_USE_CUDA": "1",
+            "MPI_GDR_GPU_AWARE": "on",
             "MPI_GDR_IPC": "off",
-            "FAKECUDA_FLUSH": "1",
             "FAKECUDA_WAITS": "1",
             "MPI_GDR_DEBUG": "INFO",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
