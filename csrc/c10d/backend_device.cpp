@@ -22,6 +22,14 @@ void conclude(TensorCall& call, StreamResult& result, const c10::Stream& stream)
   result.computed(stream);
 }
 
+// Collectives go by messages. A warning, once a process, unless the user or a missing library has decided so.
+void report_messages(const std::string& group, const TensorCall& call, const std::string& why) {
+  static std::atomic_flag warned;
+  const bool wanted = call.streams && Env::get().device_sharing && Env::get().node_memory;
+  log(wanted && !warned.test_and_set() ? LogLevel::Warn : LogLevel::Info, "INIT", "group ", group,
+      ": devices share no memory: ", why);
+}
+
 }  // namespace
 
 template <typename T>
@@ -73,7 +81,13 @@ void MpiBackend::share_devices(const TensorCall& call) {
     if (!all_say_so(!Gate::any_holds_a_stream())) return;  // all of them, until a later call
   }
   if (tries) try_messages(call);
-  if (shares) share_memory(call, inside ? topology : nullptr);
+  if (shares)
+    share_memory(call, inside ? topology : nullptr);
+  else if (size_ > 1 && !topology)
+    report_messages(
+        group_->name(), call,
+        "the ranks share none of the host either, since there are more than 256, or in several PID "
+        "namespaces (docker --pid=host)");
   devices_shared_.store(true, std::memory_order_release);
 }
 
@@ -112,7 +126,7 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
       ticket = node->ticket();
     }
   } catch (const Error& e) {
-    why = e.what();
+    why = std::string(e.what()) + "; each group needs device memory of its own, which CUDA IPC can share";
     ticket = {};
   }
   std::vector<ipc::Ticket> tickets = all_gather_on_host(ticket);
@@ -129,10 +143,13 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
     const bool free = all_say_so(!node || node->detach());
     if (node && free) node->take_back();
   }
-  log(LogLevel::Info, "INIT", "group ", group_->name(), ": devices ",
-      all        ? (inside ? "share staging memory inside each node" : "share staging memory")
-      : attached ? "of other ranks cannot share memory with theirs"
-                 : "share no memory: " + why);
+  if (!attached)
+    report_messages(group_->name(), call, why);
+  else
+    log(LogLevel::Info, "INIT", "group ", group_->name(), ": devices ",
+        !all     ? "of other ranks cannot share memory with theirs"
+        : inside ? "share staging memory inside each node"
+                 : "share staging memory");
   static std::once_flag warned;
   if (all && node->takes_turns())
     std::call_once(warned, [&] {

@@ -133,6 +133,26 @@ WAYS = {
             "SPMD_LOGGED": "share simgpu:0 without MPS",
         },
     ),
+    "devices that do not reach each other": (
+        2,
+        EIGHT,
+        "log_says",
+        {
+            "FAKECUDA_PEERS": "0",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": "WARN INIT group 0: devices share no memory: rank ",
+        },
+    ),
+    "a program that asked for one hardware queue": (
+        2,
+        EIGHT,
+        "log_says",
+        {
+            "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": "WARN INIT CUDA_DEVICE_MAX_CONNECTIONS=1: 7 streams",
+        },
+    ),
     "a host that waits": (2, EIGHT, "lifetimes or cannot_be_captured", {"MPI_GDR_BLOCKING_WAIT": "on"}),
     "a driver too old for the library": (
         2,

@@ -95,7 +95,7 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
       if (r != rank_) {
         segments_[at] = map_file_of(theirs.pid, theirs.file, segment_bytes_);
         if (!segments_[at] || std::memcmp(segments_[at], &theirs.nonce, sizeof theirs.nonce) != 0)
-          return refuse("'s flags cannot be mapped");
+          return refuse("'s flags cannot be mapped: the ranks of a node need one PID namespace");
         staging_[at] =
             static_cast<std::byte*>(device_.import_memory({theirs.handle.data(), theirs.handle_bytes}));
       }
@@ -103,9 +103,13 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
       registered_[at] = true;
       if (r != rank_ && !arrives(r, theirs.nonce))
         return refuse(
-            ": what this device writes into that one's memory, or reads there, is not what arrives");
+            ": what this device writes into that one's memory, or reads there, is not what arrives; switch "
+            "off "
+            "the IOMMU, or PCIe ACS");
     } catch (const Error& e) {
-      return refuse(std::string(": ") + e.what());
+      return refuse(std::string(": ") + e.what() +
+                    "; each rank must see all GPUs of its node, which need peer access, and no MIG (Slurm: "
+                    "--gpus-per-node instead of --gpus-per-task)");
     }
     crowded_ |= r != rank_ && theirs.identity == tickets[static_cast<std::size_t>(rank_)].identity;
     flags_[at] = reinterpret_cast<Line*>(static_cast<std::byte*>(segments_[at]) + kPage);
