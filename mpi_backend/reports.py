@@ -29,12 +29,14 @@ class MpiInfo(TypedDict):
 
 
 class CudaInfo(TypedDict):
-    """Of the CUDA library. `built`: for what; None: it is not loaded, and `problem` says why."""
+    """Of the CUDA library. `built`: for what; None: it is not loaded, and `problem` says why. `queues`: why
+    CUDA_DEVICE_MAX_CONNECTIONS is too small."""
 
     library: str | None
     built: str | None
     devices: list[str]
     problem: str | None
+    queues: str | None
 
 
 class EnvVariable(TypedDict):

@@ -135,6 +135,16 @@ void use_device_library(c10::DeviceType type, DeviceLibrary* library) {
   registered()[type] = library;
 }
 
+std::string shortage_of_queues() {
+  const char* const asked = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const int ours = Env::get().lanes + DeviceStreams::kBesideLanes;
+  if (!asked || std::atoi(asked) > ours) return "";
+  return std::string("CUDA_DEVICE_MAX_CONNECTIONS=") + asked + ": " + std::to_string(ours) +
+         " streams of this package and those of the program share so many hardware queues, and one that "
+         "waits "
+         "for another rank holds up all of its queue; unset it, or set 32";
+}
+
 bool DeviceStreams::sees_messages_in_order() const {
   const bool takes = device_.orders_remote_writes() || Env::get().gpu_aware == Env::Choice::On;
   if (!takes)
@@ -201,6 +211,9 @@ std::shared_ptr<DeviceStreams> Devices::find(c10::Device where) {
     fail(ErrorCode::InvalidUsage, "the current stream is being captured into a graph, and group ", group_,
          " has not been used on ", where.str(), " yet: run one collective of it before the capture");
   streams = std::make_shared<DeviceStreams>(where, *library, Env::get().lanes);
+  static std::atomic_flag warned;
+  if (const std::string shortage = shortage_of_queues(); !shortage.empty() && !warned.test_and_set())
+    log(LogLevel::Warn, "INIT", shortage);
   log(LogLevel::Info, "INIT", "group ", group_, ": messages of tensors on ", where.str(),
       " go by way of pinned host memory", gpu_aware_ ? ", until its first collective" : "");
   return streams;

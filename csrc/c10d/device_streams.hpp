@@ -25,11 +25,14 @@ DeviceLibrary* device_library(c10::DeviceType type);
 bool serves_devices(c10::DeviceType type);
 // A tensor uses the host fallback. Logs the reason, once a process: a warning unless MPI_GDR_CUDA=off.
 void warn_of_fallback(c10::DeviceType type, bool sparse);
+// Why CUDA_DEVICE_MAX_CONNECTIONS is too small for our streams beside one of the program; "": it is not.
+std::string shortage_of_queues();
 // For tests: `library` serves this type from now on.
 void use_device_library(c10::DeviceType type, DeviceLibrary* library);
 
 class DeviceStreams {
  public:
+  static constexpr int kBesideLanes = 3;  // streams: departures(), futures(), captured()
   // `lanes`: operations are spread over so many streams.
   DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes);
   ~DeviceStreams();

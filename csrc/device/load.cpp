@@ -35,7 +35,8 @@ LoadedLibrary load(const Family& family, Env::Choice choice) {
 }  // namespace
 
 LoadedLibrary load_device_library(const std::string& path) {
-  if (access(path.c_str(), F_OK) != 0) return {nullptr, "not built: there is no " + path + " (`mpi-gdr info` says why)", path};
+  if (access(path.c_str(), F_OK) != 0)
+    return {nullptr, "not built: there is no " + path + " (`mpi-gdr info` says why)", path};
   // Never unloaded: its threads and its driver's would run on without their code.
   void* const file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!file) {

@@ -1,5 +1,7 @@
 """`mpi-gdr doctor`: a node, and what is between nodes, on facts of good sites and of bad ones."""
 
+from types import SimpleNamespace
+
 import pytest
 from support.sites import (
     ALONE,
@@ -219,7 +221,7 @@ def test_containers(tmp_path, links, case, level, text):
 
 def gpus(count, path="on streams of the device", **problems):
     accelerator = {"type": "cuda" if count else None, "count": count, "path": path}
-    return lambda: GpuFacts(accelerator, problems.get("shortage"), problems.get("problem"))
+    return lambda: GpuFacts(accelerator, *(problems.get(name) for name in ("shortage", "problem", "queues")))
 
 
 @pytest.mark.parametrize(
@@ -237,8 +239,15 @@ def test_gpus(tmp_path, case, level):
     assert only(node.check_gpus, tmp_path, **case).level == level
 
 
+def test_too_few_hardware_queues(tmp_path):
+    said = "CUDA_DEVICE_MAX_CONNECTIONS=1: 7 streams"
+    first, second = found(node.check_gpus, tmp_path, gpus=gpus(1, queues=said))
+    assert (first.level, first.what, second.level) == ("remark", said, "good")
+
+
 def test_why_there_is_no_cuda_library(monkeypatch):
     found = {"type": "cuda", "count": 1, "path": "copies through host memory, blocking"}
     monkeypatch.setattr(facts.info, "accelerator", lambda built: found)
     monkeypatch.setattr(facts, "build_info", lambda: {"cuda": None, "no_cuda": "no nvcc found"})
-    assert facts.gpus(object()).problem == "no nvcc found"
+    said = SimpleNamespace(cuda_info=lambda: {"problem": "not built", "queues": None})
+    assert facts.gpus(said).problem == "no nvcc found"

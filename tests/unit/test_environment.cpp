@@ -1,10 +1,9 @@
 // What is set for, and read of, MPI libraries.
-#include "bootstrap/environment.hpp"
-
 #include <cstdlib>
 #include <optional>
 #include <string>
 
+#include "bootstrap/environment.hpp"
 #include "test.hpp"
 
 using namespace mpi_gdr;

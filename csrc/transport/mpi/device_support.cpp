@@ -1,5 +1,5 @@
-// Whether the library takes addresses of a GPU's memory ("GPU-aware"). The functions that say so are not in MPI
-// 3.1: each is looked up in the library.
+// Whether the library takes addresses of a GPU's memory ("GPU-aware"). The functions that say so are not in
+// MPI 3.1: each is looked up in the library.
 #include <dlfcn.h>
 #include <mpi.h>
 
