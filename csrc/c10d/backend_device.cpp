@@ -93,23 +93,38 @@ void MpiBackend::share_devices(const TensorCall& call) {
 
 void MpiBackend::try_messages(const TensorCall& call) {
   if (!all_say_so(call.streams && call.streams->sees_messages_in_order())) return;
-  // No rank begins where another one cannot.
-  std::optional<MessageTrial> trial;
-  try {
-    trial.emplace(*call.streams, rank_, size_);
-  } catch (const std::exception& e) {
-    log(LogLevel::Warn, "INIT", "group ", group_->name(),
-        ": messages of a device's memory could not be tried: ", e.what());
+  // Of its own: its operations may fail.
+  auto options = c10::make_intrusive<Options>(*options_);
+  options->group_name = group_->name() + ", trial of GPU-aware messages";
+  const std::shared_ptr<Group> group =
+      this_job().make_group(child_request(*options, rank_, world_ranks_)).group;
+  std::string why =
+      "the MPI library takes addresses of the device, but its messages did not move while a stream "
+      "waited and another thread freed memory";
+  bool moved = true, all = true;
+  const auto agree = [&](auto&& attempt) {
+    try {
+      if (all) moved = attempt();
+    } catch (const std::exception& e) {
+      moved = false;
+      why = e.what();
+    }
+    all = all && all_say_so(moved);
+  };
+  for (const std::size_t bytes : MessageTrial::kSizes) {
+    std::optional<MessageTrial> trial;  // on all ranks, before one begins
+    agree([&] { return trial.emplace(*call.streams, rank_, size_, bytes), true; });
+    agree([&] { return trial->run(*group); });
   }
-  if (!all_say_so(trial.has_value())) return;
-  const bool moved = trial->run(*group_), all = all_say_so(moved);
   if (all) call.streams->pass_addresses();
+  if (!all_say_so(!group->failed())) group->engine().abort(*group, "the trial failed on another rank");
+  group->engine().close(*group);
+  this_job().group_closed(*group);
   log(moved ? LogLevel::Info : LogLevel::Warn, "INIT", "group ", group_->name(), ": messages of tensors on ",
       call.streams->where().str(),
       all     ? " are given to MPI where they are (GPU-aware)"
       : moved ? " go by way of pinned host memory: those of other ranks do not move at all times"
-              : " go by way of pinned host memory: the MPI library takes addresses of the device, but its "
-                "messages did not move while a stream waited and another thread freed memory");
+              : " go by way of pinned host memory: " + why);
 }
 
 void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {

@@ -114,6 +114,21 @@ WAYS = {
             "LD_PRELOAD": str(simgpu_build.FOLDER / "libcuda_in_mpi.so"),
         },
     ),
+    # As one whose long messages need CUDA IPC, on memory that has none.
+    "an MPI that refuses long messages": (
+        2,
+        EIGHT,
+        "another_thread or log_says",
+        {
+            "MPI_GDR_GPU_AWARE": "on",
+            "MPI_GDR_IPC": "off",
+            "MPI_CALLS_CUDA_REFUSES": "65536",
+            "MPI_GDR_DEBUG": "INFO",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": "go by way of pinned host memory: messages of a device's memory, tried",
+            "LD_PRELOAD": str(simgpu_build.FOLDER / "libcuda_in_mpi.so"),
+        },
+    ),
     "two nodes": (4, KERNELS, f"({SMALL} and float32) or (training and fsdp)", TWO_NODES),
     "nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES),
     # Where the order of memory is no stronger than the kernels' fences make it.

@@ -1,6 +1,7 @@
 // Preloaded into ranks: an MPI library that takes addresses of a GPU, and copies from there and to there by
 // calls of CUDA on a stream of its own when a message is posted, as such libraries do. What moves the bytes
-// is the MPI library that there is, which can read the software GPU's memory.
+// is the MPI library that there is, which can read the software GPU's memory. With MPI_CALLS_CUDA_REFUSES it
+// copies nothing, and refuses to send so many bytes and more from a GPU.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -39,14 +40,25 @@ void expect(cudaError_t status, const char* call) {
 #define CUDA(name, ...) \
   expect(reinterpret_cast<decltype(&name)>(find("libcudart.so", #name))(__VA_ARGS__), #name)
 
-// One byte, if it is on a device.
-void touch(const void* memory) {
-  if (!find("libcudart.so", "cudaMemcpyAsync")) return;
+// The number of the device; -1: it is on none.
+int device_of(const void* memory) {
+  if (!find("libcudart.so", "cudaMemcpyAsync")) return -1;
   cudaPointerAttributes attributes;
   CUDA(cudaPointerGetAttributes, &attributes, memory);
-  if (attributes.type != cudaMemoryTypeDevice) return;
+  return attributes.type == cudaMemoryTypeDevice ? attributes.device : -1;
+}
+
+int refused_bytes() {
+  static const char* const from = std::getenv("MPI_CALLS_CUDA_REFUSES");
+  return from ? std::atoi(from) : 0;
+}
+
+// One byte, if it is on a device.
+void touch(const void* memory) {
+  const int device = device_of(memory);
+  if (device < 0 || refused_bytes() > 0) return;
   static thread_local cudaStream_t stream = nullptr;
-  CUDA(cudaSetDevice, attributes.device);
+  CUDA(cudaSetDevice, device);
   if (!stream) CUDA(cudaStreamCreateWithFlags, &stream, cudaStreamNonBlocking);
   char byte;
   CUDA(cudaMemcpyAsync, &byte, memory, 1, cudaMemcpyDefault, stream);
@@ -65,6 +77,7 @@ extern "C" __attribute__((visibility("default"))) int MPI_Isend(const void* data
                                                                 MPI_Datatype type, int peer, int tag,
                                                                 MPI_Comm comm, MPI_Request* request) {
   if (count > 0) touch(data);
+  if (refused_bytes() > 0 && count >= refused_bytes() && device_of(data) >= 0) return MPI_ERR_OTHER;
   return call<decltype(&MPI_Isend)>("PMPI_Isend", data, count, type, peer, tag, comm, request);
 }
 
