@@ -33,6 +33,9 @@ struct Settings {
   std::uint64_t peers;         // PEERS, 0: devices cannot reach each other's memory
   std::uint64_t stream_words;  // STREAM_WORDS, 0: the driver has no stream memory operations
   std::uint64_t flush;         // FLUSH, 1: they can flush what came over the network before
+  std::uint64_t ordering;      // ORDERING of what comes over the network: 100, for the device itself
+  std::uint64_t capability;    // CAPABILITY, the major one that the driver reports
+  std::uint64_t c2c;           // C2C, 1: the device uses the host's page tables, as in Grace Hopper
   std::uint64_t elsewhere;  // ELSEWHERE, 1: the device sees pinned and registered memory at other addresses
   // WAITS, 1: allocations and loading wait for the device, and shut all others out; so does who finds a queue
   // full
