@@ -5,6 +5,7 @@
 #   make gpu-test   what stands in for a GPU (docs/gpu.md): the software CUDA, and torch on it
 #   make gpu-counts what an all_reduce asks of the driver and of memory, as a table
 #   make test-aarch64  csrc/device/cuda and its unit tests for AArch64, in qemu-user (tests/fakecuda/README.md)
+#   make disassembler  cuobjdump and nvdisasm into .venv, with which tests/gpu/test_sass.py reads the kernels' machine code
 #   make coverage   which lines of the code for GPUs its tests run, as a table; fails below the goals
 #   make labs       the labs of docs/tutorial.md on 2 ranks, compared with that page: out/labs/index.html
 #   make readme     every block of README.md in a fresh environment, with the wheel in dist/, a minute (tools/readme.py)
@@ -17,7 +18,8 @@
 #   make wheel-check  the wheel on five MPIs, without a compiler on PATH: the table of docs/status.md
 #   make release    tests and tags what CHANGELOG.md names: wheel and source distribution in dist/ (CONTRIBUTING.md)
 #   make package    only builds and installs into .venv
-#   make lint       ruff, clang-format, mypy, and no word that has been replaced (docs/architecture.md has the glossary)
+#   make lint       ruff, clang-format, mypy, codespell, and no word that has been replaced (glossary: docs/architecture.md)
+#   make hooks      the quick ones at every commit, by pre-commit
 #   make tidy       clang-tidy on the core, a minute on two cores (.clang-tidy says for what)
 #   make house      lines and largest file of each folder, and which rooms of csrc include which; CALLS=1: and through
 #                   which files four calls go (builds the extension once more)
@@ -37,7 +39,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc torch unit test-mpi test-clients test-tsan test-asan test-aarch64 lint tidy house stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc disassembler torch unit test-mpi test-clients test-tsan test-asan test-aarch64 lint hooks tidy house stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -127,6 +129,11 @@ nvcc: $(VENV)/.tools
 	$(BIN)/python -m pip install --quiet $(foreach part,cuda-nvcc cuda-runtime cuda-crt nvvm cuda-cccl,"nvidia-$(part)==$(NVCC_VERSION).*")
 	cd $(VENV)/lib/python3*/site-packages/nvidia/cu13 && ln -sfn lib lib64  # where nvcc looks for it
 
+# Newer than nvcc: the registry has none of 13.0, and they read its machine code.
+DISASSEMBLER_VERSION ?= 13.2
+disassembler: $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet $(foreach part,cuobjdump nvdisasm,"nvidia-cuda-$(part)==$(DISASSEMBLER_VERSION).*")
+
 torch: $(VENV)/.torch
 
 $(VENV)/.torch: $(VENV)/.tools
@@ -184,14 +191,25 @@ test-clients: $(VENV)/.package
 
 CTEST := $(BIN)/ctest --output-on-failure --timeout 1200 --parallel 3
 
-# Replaced by poisoned, consumed, resolved, Signal, Wait, zero_copy and ChainedCall.
-RETIRED := spoiled|heeded|located|locate|Notify|Await|[a-z_]+_direct|StagedCall|StagedExecution
+# Replaced by poisoned, consumed, resolved, Signal, Wait, zero_copy, ChainedCall, explain_mismatch and why_unavailable.
+RETIRED := spoiled|heeded|located|locate|Notify|Await|[a-z_]+_direct|StagedCall|StagedExecution|objection|hindrance
+# In identifiers only, also as parts. The names that are exempt belong to the watch of peers, or to others' interfaces.
+RETIRED_PARTS := hears?|heard|tells?|told|knows?|whom|believe[sd]?|strangers?|lingers?|lets?|somebody|nobody|whoever|says?|said
+EXEMPT := all_say_so|heard_|tell_failures|linger|goodbyes|watched_ranks|(board|heartbeat|lifeline|liveness|peer_watch)\.|torch_headers
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/mypy
+	@git ls-files | xargs $(BIN)/codespell
 	@! grep -rnIwE '$(RETIRED)' csrc mpi_backend tests tools docs examples
+	@! grep -rnIE '(\b|_)($(RETIRED_PARTS))_|\w_($(RETIRED_PARTS))\b|\b($(RETIRED_PARTS))(\(| = |\[)' \
+	  csrc mpi_backend tests tools docs examples | grep -vE '$(EXEMPT)'
+
+# What of `make lint` is quick, at every commit (.pre-commit-config.yaml).
+hooks: $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet pre-commit
+	$(BIN)/pre-commit install
 
 # File by file, with the compiler's commands of each. clang-tidy from the package registry.
 tidy: $(VENV)/.tools

@@ -1,4 +1,4 @@
-"""For those who import the package by its name on the index."""
+"""Corrects an import by the name on the index."""
 
 raise ImportError(
     "the package mpi-gdr is imported as mpi_backend: `import mpi_backend`; "

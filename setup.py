@@ -1,12 +1,10 @@
-"""Builds the extension `mpi_backend._C` with CMake, once a minor version of torch; beside it a library for
-each ABI of MPI whose mpi.h is found, the library for CUDA devices where there is a toolkit, and the extension
-`mpi_backend._tools` of commands and tests.
+"""Builds with CMake: the extension `mpi_backend._C` per minor version of torch, a library per ABI of MPI
+whose mpi.h is found, the CUDA library if there is a toolkit, and the extension `mpi_backend._tools`.
 
-The torch that is installed, or those in MPI_GDR_TORCH_HEADERS: folders torch/include, separated as in PATH.
-
-pyproject.toml does not list torch as a build requirement on purpose: in an isolated build pip would fetch
-the newest torch, gigabytes of it, and the extension would not fit the torch that the user runs.
-What is missing is said in one sentence: here, or by give_up() of CMakeLists.txt.
+It uses the installed torch, or MPI_GDR_TORCH_HEADERS: folders torch/include, separated as in PATH.
+pyproject.toml deliberately does not require torch for the build: pip would fetch gigabytes of the newest
+torch into an isolated build, and the extension would not fit the user's torch. Missing requirements are
+reported in one sentence, here or by give_up() of CMakeLists.txt.
 """
 
 from __future__ import annotations
@@ -32,33 +30,32 @@ from setuptools.command.dist_info import dist_info
 from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
-OLDEST_SETUPTOOLS = 77  # the first that knows a licence by its SPDX name
+OLDEST_SETUPTOOLS = 77  # the first to support SPDX licence names
 OLDEST_TORCH = (2, 11)
 OLDEST_CMAKE = (3, 18)
 INSTALL = "pip install --no-build-isolation ."
 TOOLS = 'pip install "setuptools>=77" "cmake>=3.26" ninja'
-# What the Python side must know about the build without loading the extension.
+# Build facts for Python that need no extension.
 BUILD_INFO = "_build_info.json"
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")  # of an extension for this Python
-# A source distribution has no .git: this file holds what commit() returned.
+# A source distribution has no .git: this file holds commit()'s value.
 COMMIT = ROOT / "COMMIT"
-# Other MPIs with headers, which tools/mpi.py puts there.
+# Other MPIs with headers, installed there by tools/mpi.py.
 MPIS = ROOT / "build" / "mpi"
 
 
 def give_up(sentence: str) -> NoReturn:
-    """Ends the build with one sentence and no traceback."""
     raise SystemExit(f"mpi-gdr: {sentence}")
 
 
 def find_program(name: str) -> str | None:
-    """Path of a program: beside this Python first (a venv need not be activated), then on PATH."""
+    """Path of a program: beside this Python first (a venv may be inactive), then on PATH."""
     beside = Path(sys.executable).parent / name
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
 
 
 def check_setuptools() -> None:
-    """Before setup() reads pyproject.toml: an older one calls it wrong."""
+    """Called before setup() reads pyproject.toml, which older releases reject as invalid."""
     if int(setuptools.__version__.split(".")[0]) < OLDEST_SETUPTOOLS:
         give_up(f"setuptools {setuptools.__version__} is too old: `{TOOLS}`, then `{INSTALL}`.")
 
@@ -76,7 +73,7 @@ def check_python() -> str:
 
 
 def check_compiler() -> None:
-    """CMake takes the same, and would say it in a page."""
+    """CMake uses the same compiler, but its message takes a page."""
     asked = shlex.split(os.environ.get("CXX", ""))[:1]
     if not any(map(shutil.which, asked or ("c++", "g++", "clang++"))):
         give_up(
@@ -98,7 +95,7 @@ def find_cmake() -> str:
 
 
 def first_line(command: list[str]) -> str | None:
-    """Of what it prints; None where it fails."""
+    """The first line of its output; None if it fails."""
     try:
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     except OSError:
@@ -107,14 +104,13 @@ def first_line(command: list[str]) -> str | None:
 
 
 def commit() -> str | None:
-    """The commit that is built, with "+changes" where files of the checkout differ; None: unknown."""
-    if not (ROOT / ".git").exists():  # not that of a folder above
+    """The commit, with "+changes" if files of the checkout differ; None: unknown."""
+    if not (ROOT / ".git").exists():  # not that of a parent folder
         return (COMMIT.exists() and COMMIT.read_text().strip()) or None
     return first_line(["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"])
 
 
 def check_torch(version: str) -> tuple[int, int]:
-    """Its minor version."""
     major, minor = map(int, version.split(".")[:2])
     if (major, minor) < OLDEST_TORCH:
         give_up(f"torch {version} is too old: install torch {'.'.join(map(str, OLDEST_TORCH))} or newer.")
@@ -122,7 +118,7 @@ def check_torch(version: str) -> tuple[int, int]:
 
 
 def installed_torch() -> Path | None:
-    """Its folder, without importing it."""
+    """torch's folder, found without an import."""
     try:
         check_torch(importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:
@@ -132,7 +128,7 @@ def installed_torch() -> Path | None:
 
 
 def torch_headers() -> dict[str, str]:
-    """The folder of torch's headers by minor version, oldest first."""
+    """Folders of torch's headers by minor version, oldest first."""
     asked = [each for each in os.environ.get("MPI_GDR_TORCH_HEADERS", "").split(os.pathsep) if each]
     installed = None if asked else installed_torch()
     found = {}
@@ -149,7 +145,6 @@ def torch_headers() -> dict[str, str]:
 
 
 def required_torch_headers() -> dict[str, str]:
-    """The same, at least one."""
     return torch_headers() or give_up(
         "torch is not installed where the build can see it: install torch first, "
         f"then build with `{INSTALL}` (--no-build-isolation lets the build see it)."
@@ -157,8 +152,7 @@ def required_torch_headers() -> dict[str, str]:
 
 
 def find_mpicc() -> str | None:
-    """The compiler wrapper: $MPICC, else the one beside this Python (the mpich wheel), else the one on
-    PATH."""
+    """The compiler wrapper: $MPICC, else the one beside this Python (the mpich wheel), else PATH's."""
     asked = os.environ.get("MPICC", "").strip()
     found = shutil.which(asked) if asked else find_program("mpicc")
     if asked and not found:
@@ -167,8 +161,8 @@ def find_mpicc() -> str | None:
 
 
 def mpi_headers() -> dict[str, str]:
-    """The folder of mpi.h by ABI: those of mpicc, else of the MPIs in build/mpi. MPICH 5 brings mpi_abi.h, of
-    the MPI 5.0 standard."""
+    """Folders of mpi.h by ABI: mpicc's, else those in build/mpi. mpi_abi.h (MPICH 5): the MPI 5.0
+    standard."""
     mpicc = find_mpicc()
     flags = shlex.split((first_line([mpicc, "-show"]) if mpicc else None) or "")
     folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")] + sorted(MPIS.glob("*/include"))
@@ -190,7 +184,7 @@ def mpi_headers() -> dict[str, str]:
 
 
 class CMakeBuild(build_ext):
-    """Configures and builds in build/, which is kept: only what changed is compiled again."""
+    """Builds incrementally in build/."""
 
     def build_extension(self, ext: Extension) -> None:
         check_compiler()
@@ -202,7 +196,7 @@ class CMakeBuild(build_ext):
             "PYTHON_MODULE_SUFFIX": SUFFIX,
             "PYTHON_PACKAGES": sysconfig.get_path("purelib"),
             **{f"HEADERS_{abi}": folder for abi, folder in headers.items()},
-            # find_package(Torch) is avoided: with a CUDA wheel it needs a toolkit.
+            # Not find_package(Torch): with a CUDA wheel it needs a toolkit.
             "TORCHES": ";".join(f"{version}={folder}" for version, folder in torches.items()),
             "TORCH": str(installed or ""),
             "TORCH_CUDA": (runpy.run_path(str(installed / "version.py"))["cuda"] if installed else "") or "",
@@ -218,7 +212,7 @@ class CMakeBuild(build_ext):
         parts += [name for name in cached(folder, "MPI_GDR_LIBRARIES").split(";") if name]
         libraries = {f"mpi_gdr_{part}": f"libmpi_gdr_{part}.so" for part in parts}
         libraries["_tools"] = f"_tools{SUFFIX}"
-        # mpi_backend/build_info.py looks for the names of the extensions.
+        # mpi_backend/build_info.py searches for the extensions by name.
         libraries |= {f"_C{torch}": f"_C.torch{torch}{SUFFIX}" for torch in torches}
         run([cmake, "--build", str(folder), "--parallel", jobs, "--target", *libraries], folder)
         record = build_record(folder, sorted(headers))
@@ -227,7 +221,7 @@ class CMakeBuild(build_ext):
         replace_libraries(files, Path(self.get_ext_fullpath(ext.name)).parent)
 
     def copy_extensions_to_source(self) -> None:
-        """Editable installs only: the folder of the sources gets the libraries and the record beside them."""
+        """Editable installs only: copies the libraries and the record beside the sources."""
         built = Path(self.build_lib, "mpi_backend")
         replace_libraries([*built.glob("*.so"), built / BUILD_INFO], ROOT / "mpi_backend")
 
@@ -246,8 +240,8 @@ def build_record(folder: Path, abis: list[str]) -> dict[str, object]:
 
 
 def replace_libraries(files: list[Path], target: Path) -> None:
-    """Copies by way of new files: a running process may have the old ones mapped. Removes those of other
-    builds: not all libraries are built everywhere."""
+    """Copies via new files, because a running process may map the old ones. Removes other builds'
+    libraries."""
     target.mkdir(parents=True, exist_ok=True)
     for old in (*target.glob("libmpi_gdr_*.so"), *target.glob(f"_C.*{SUFFIX}")):
         if old.name not in [file.name for file in files]:
@@ -259,7 +253,7 @@ def replace_libraries(files: list[Path], target: Path) -> None:
 
 
 def cached(folder: Path, name: str) -> str:
-    """What CMake has found out; "" if nothing."""
+    """A value of CMake's cache; "" if missing."""
     cache = folder / "CMakeCache.txt"
     text = cache.read_text() if cache.exists() else ""
     found = re.search(rf"^{name}:\w+=(.*)$", text, re.MULTILINE)
@@ -267,22 +261,20 @@ def cached(folder: Path, name: str) -> str:
 
 
 def run(command: list[str], folder: Path) -> None:
-    """One of CMake's two steps in the build folder."""
     if subprocess.call(command) != 0:
         failed = f"the build failed at `{shlex.join(command[:4])} ...`: its first error is above."
         give_up(cached(folder, "MPI_GDR_PROBLEM") or failed)
 
 
 def discard_moved_cache(folder: Path, source: Path) -> None:
-    """CMake refuses a build folder that was made for another path (a copied or moved checkout)."""
+    """CMake refuses a build folder made for another path (a copied or moved checkout)."""
     cache = folder / "CMakeCache.txt"
     if cache.exists() and f"CMAKE_HOME_DIRECTORY:INTERNAL={source}\n" not in cache.read_text():
         shutil.rmtree(folder)
 
 
 class CheckedDistInfo(dist_info):
-    """Looks for torch before pip resolves the requirements: otherwise an isolated build downloads a torch
-    first."""
+    """Looks for torch before pip resolves requirements: an isolated build would first download one."""
 
     def run(self) -> None:
         required_torch_headers()
@@ -290,24 +282,22 @@ class CheckedDistInfo(dist_info):
 
 
 class SourceDistribution(sdist):
-    """Records the commit."""
-
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
         Path(base_dir, COMMIT.name).write_text(f"{commit() or ''}\n")
 
 
 def requirements() -> list[str]:
-    """No other torch than those that the extensions fit."""
+    """The versions of torch that the extensions fit."""
     minors = list(torch_headers())
     if not minors:
-        return ["torch"]  # a source distribution; everything else stops in CheckedDistInfo
+        return ["torch"]  # a source distribution; other builds stop in CheckedDistInfo
     major, minor = minors[-1].split(".")
     return [f"torch>={minors[0]},<{major}.{int(minor) + 1}"]
 
 
 def long_description() -> str:
-    """README.md for where its pages and pictures are not beside it."""
+    """README.md without links and pictures that work only beside it."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     text = re.sub(r"^!\[[^\]]*\]\([^)]*\)\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\[([^\]]*)\]\((?!https?:)([^)]*)\)", r"\1 (`\2`)", text)

@@ -1,6 +1,6 @@
-"""What the examples share: their arguments, the ranks, progress, pictures, and a line of results.
+"""Shared by the examples: arguments, ranks, progress, pictures, results.
 
-Who we are among the ranks is gpt/ranks.py, the bar is gpt/report.py. An example has the form
+An example has the form
 
     parser = common.parser(__doc__, __file__)
     args = parser.parse_args()
@@ -28,7 +28,6 @@ __all__ = ["Progress", "Ranks", "begin", "difference", "end", "missing", "parser
 
 
 def parser(doc: str, file: str) -> argparse.ArgumentParser:
-    """With the arguments that every example takes."""
     made = argparse.ArgumentParser(description=doc.splitlines()[0])
     made.add_argument("--backend", default="mpi-gdr", help="(default %(default)s)")
     made.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -38,7 +37,7 @@ def parser(doc: str, file: str) -> argparse.ArgumentParser:
 
 
 def begin(args: argparse.Namespace, needs: Sequence[str] = ()) -> Ranks:
-    """A process group, also of one process, and the folder. Ends the program where a package is missing."""
+    """Creates a process group, also for one process, and --out. Exits if a package in `needs` is missing."""
     program = Path(sys.argv[0]).name
     if lacking := missing(*dict.fromkeys(needs)):
         sys.exit(f"{program} needs {', '.join(lacking)}: pip install {' '.join(lacking)}")
@@ -55,7 +54,7 @@ def begin(args: argparse.Namespace, needs: Sequence[str] = ()) -> Ranks:
 
 
 class Progress:
-    """A bar, or some twenty lines where there is no terminal; nothing on ranks other than 0."""
+    """A bar on a terminal, else about twenty lines; nothing on ranks other than 0."""
 
     def __init__(self, ranks: Ranks, total: int) -> None:
         self._bar = Progressbar("auto", total, 0) if ranks.first else None
@@ -69,20 +68,20 @@ class Progress:
             self._bar.finish(whole=False)
 
     def step(self, text: str = "") -> None:
-        """One more is done; without a text only the bar says so."""
+        """Counts one more step; without `text` only the bar shows it."""
         before, self._done = self._done * 20 // self._total, self._done + 1
         if self._bar:
             due = text and self._done * 20 // self._total > before
             self._bar.show(self._done, text, f"{self._done} of {self._total}: {text}" if due else "")
 
     def line(self, text: str) -> None:
-        """A line that stays, above the bar."""
+        """Prints a line above the bar."""
         if self._bar:
             self._bar.line(text)
 
 
 def difference(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The largest of all elements and ranks, relative to a rank's largest element."""
+    """The largest difference of all elements and ranks, relative to a rank's largest element. Collective."""
     largest = torch.stack([(a - b).abs().max() for a, b in zip(actual, expected, strict=True)]).max()
     largest /= torch.stack([b.abs().max() for b in expected]).max()
     dist.all_reduce(largest, dist.ReduceOp.MAX)
@@ -90,14 +89,14 @@ def difference(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
 
 
 def picture(args: argparse.Namespace, ranks: Ranks, name: str, draw: Callable, **shape: object) -> None:
-    """The picture `name` in --out, drawn by draw(axes) on rank 0. `shape` is for matplotlib's subplots."""
+    """Writes the picture `name` to --out, drawn by draw(axes) on rank 0. `shape`: matplotlib's subplots."""
     if ranks.first and not missing("matplotlib"):
         with canvas(args.out / name, **shape) as axes:
             draw(axes)
 
 
 def end(args: argparse.Namespace, ranks: Ranks, **values: object) -> None:
-    """Prints the results in one line, writes them to result.json, leaves the group with all the others."""
+    """Prints the results in one line, writes them to result.json and leaves the group. Collective."""
     if ranks.first:
         known = {"backend": ranks.backend, "ranks": ranks.size, **values}
         (args.out / "result.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")

@@ -14,13 +14,13 @@ rank, size = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(1)
 inputs = torch.randn(1024, 16)
 targets = inputs.sin().sum(1, keepdim=True)
-mine = slice(rank, None, size)  # every size-th row, from this rank's on
+mine = slice(rank, None, size)  # every size-th row, starting with this rank's
 model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1)))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 for step in range(1, 101):
     loss = nn.functional.mse_loss(model(inputs[mine]), targets[mine])
     optimizer.zero_grad()
-    loss.backward()  # sums the gradients over the ranks meanwhile
+    loss.backward()  # meanwhile sums the gradients over the ranks
     optimizer.step()
     if step % 25 == 0:
         mean = loss.detach()

@@ -4,10 +4,10 @@
     mpi-gdr run -n 2 deepspeed_zero.py --stage 3 --num_layers 24 --h_dim 1024 --ff_dim 4096
     deepspeed --hostfile hosts --launcher mpich deepspeed_zero.py
 
-Stage 1 cuts the optimizer's moments into a part for each rank, stage 2 the gradients too, stage 3 the
-parameters as well. DeepSpeed takes the process group that torch has by then, so it needs no word about the
-backend. A masked letter of Python's own sources is to be guessed from both its sides. Options are spelt as in
-DeepSpeed's BERT example. Leaves loss.png and result.json in --out. Needs DeepSpeed and NumPy.
+Stage 1 shards the optimizer's moments, stage 2 the gradients too, stage 3 also the parameters. DeepSpeed uses
+torch's process group, so it needs no setting for the backend. The model predicts masked letters of Python's
+sources. Options are those of DeepSpeed's BERT example. Writes loss.png and result.json to --out. Needs
+DeepSpeed and NumPy.
 """
 
 import json
@@ -38,7 +38,7 @@ if args.h_dim % args.num_heads:
     parser.error(f"--h_dim {args.h_dim}: expected a multiple of --num_heads {args.num_heads}")
 ranks = common.begin(args, needs=["deepspeed", "numpy"])
 os.environ.setdefault("DS_ACCELERATOR", ranks.device.type)
-warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)  # its calls' names
+warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)  # names that it calls
 import deepspeed  # noqa: E402
 
 deepspeed.init_distributed(dist_backend=args.backend, verbose=False)
@@ -67,7 +67,7 @@ class Bert(nn.Module):
 
 
 def batch(iteration: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(tokens with every seventh letter masked, the letters, which): of this rank."""
+    """(tokens with every seventh letter masked, the letters, the mask) of this rank."""
     total = args.batch_size * ranks.size
     letters, _ = train_batch(text.train, seed=1, iteration=iteration, batch_size=total,
                              block_size=args.sequence, rank=ranks.rank, ranks=ranks.size)  # fmt: skip
@@ -85,7 +85,7 @@ def config(stage: int) -> dict:
 
 
 def train(stage: int, progress: common.Progress) -> tuple[list[float], int, float]:
-    """(losses, bytes of the optimizer's moments on this rank, milliseconds an iteration)."""
+    """(losses, bytes of the optimizer's moments on this rank, milliseconds per iteration)."""
     torch.manual_seed(1)
     model = Bert()
     optimizer = torch.optim.AdamW(model.parameters(), args.learning_rate)
@@ -116,7 +116,7 @@ with common.Progress(ranks, args.num_iterations * len(args.stage)) as progress:
 
 
 def draw(axes) -> None:
-    for stage, losses in curves.items():  # they cover each other
+    for stage, losses in curves.items():  # the curves overlap
         axes.plot(losses, label=f"stage {stage}", linewidth=2 + 2 * (3 - stage), alpha=0.6)
     axes.set(xlabel="iteration", ylabel="loss", title=f"ZeRO on {ranks.size} ranks")
     axes.legend()

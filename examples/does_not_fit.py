@@ -1,13 +1,12 @@
-"""A model that one rank cannot hold and two can: FSDP2 shares parameters, gradients, moments out among them.
+"""A model that fits on two ranks but not on one: FSDP2 shards its parameters, gradients and moments.
 
     python does_not_fit.py                      one rank: out of memory
     mpi-gdr run -n 2 does_not_fit.py            two ranks train it
     python does_not_fit.py --budget 0           one rank without a limit: the losses of two
 
-A rank may take --budget MiB beyond what it has when the model is made, by a limit on its address space (on a
-GPU, on torch's memory there). The model is BERT-like: a stack of encoder layers that guess the characters
-masked in a text. Beside the measured peak stands what the usual formula says, by rank:
-M = model + optimizer + gradients + activations.
+A rank may use --budget MiB beyond its memory before the model is made, limited by its address space (on a GPU
+by torch's allocator). The model is BERT-like: encoder layers predict masked characters. The measured peak is
+compared with the usual formula per rank, M = model + optimizer + gradients + activations.
 """
 
 import sys
@@ -23,8 +22,8 @@ from torch.distributed.tensor import distribute_tensor
 
 from mpi_backend.demo.data import VOCAB_SIZE, load, train_batch
 
-BYTES = 4  # of a number in float32; the formula's k_l and k_h are both this
-LENGTH, HEAD = 64, 64  # characters a sequence, channels a head of the attention
+BYTES = 4  # per float32 number; the formula's k_l and k_h
+LENGTH, HEAD = 64, 64  # characters per sequence, channels per attention head
 MASK = VOCAB_SIZE  # one more than the characters
 
 parser = common.parser(__doc__, __file__)
@@ -57,7 +56,7 @@ class Bert(nn.Module):
         self.head = nn.Linear(channels, VOCAB_SIZE)
 
     def forward(self, tokens: Tensor, at: Tensor) -> Tensor:
-        """Logits for the characters at some positions, (sequences x positions, characters)."""
+        """Logits of the characters at some positions, (sequences x positions, characters)."""
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for layer in self.layers:
             x = layer(x)
@@ -65,8 +64,8 @@ class Bert(nn.Module):
 
 
 def formula(parameters: int, size: int) -> dict[str, float]:
-    """MiB of each of `size` ranks at ZeRO stage 3, which FSDP2 is. The optimizer has two moments; the third
-    of the formula, parameters in high precision beside those in low, is not needed in float32."""
+    """MiB of each of `size` ranks under FSDP2, which is ZeRO stage 3. The optimizer has two moments; float32
+    does not need the formula's third term, a high-precision copy of the parameters."""
     held = BYTES * parameters / size / memory.MIB
     s, b, h = LENGTH, args.batch_size / size, args.channels
     a_layer = s * b * h * ((16 * BYTES + 2) + (2 * BYTES + 1) * s / HEAD) / memory.MIB
@@ -75,7 +74,7 @@ def formula(parameters: int, size: int) -> dict[str, float]:
 
 # ---- training ---------------------------------------------------------------------------------------------
 def make(layers: int, channels: int) -> nn.Module:
-    """Never whole on a rank: shapes first, then parameter by parameter, of which a rank keeps its part."""
+    """Creates shapes, then each parameter's values, of which a rank keeps its shard: no rank holds all."""
     with torch.device("meta"):
         model = Bert(layers, channels)
     for layer in model.layers:
@@ -125,7 +124,7 @@ if ranks.first:
 text = load(400_000)
 doing: list[str] = []
 losses: list[float] = []
-train(1, HEAD, report=lambda loss: None)  # what torch and the backend load once is not the model's
+train(1, HEAD, report=lambda loss: None)  # one-time allocations of torch and the backend do not count
 memory.limit(ranks.device, args.budget)
 peak = memory.Peak(ranks.device)
 try:

@@ -3,9 +3,9 @@
     mpi-gdr run -n 2 fsdp.py     mpirun -n 2 python fsdp.py     torchrun --nproc-per-node 2 fsdp.py
     python fsdp.py               one rank alone
 
-Nothing is particular to mpi-gdr but the default of --backend. Checkpoints are written by
-torch.distributed.checkpoint while training goes on; --resume takes the last one, on any number of ranks.
-Leaves log.jsonl and the folders checkpoint-N in --out. Needs NumPy.
+Only the default of --backend is particular to mpi-gdr. torch.distributed.checkpoint writes checkpoints during
+training; --resume loads the last one, on any number of ranks. Writes log.jsonl and the folders checkpoint-N
+to --out. Needs NumPy.
 """
 
 import argparse
@@ -58,17 +58,17 @@ sharing = {
 }
 text = load(args.text_bytes)
 
-# ---- the model: the same on every rank, then cut ----------------------------------------------------------
+# ---- the model: the same on every rank, then sharded ------------------------------------------------------
 torch.manual_seed(args.seed)
 model = GPT(GPTConfig(VOCAB_SIZE, args.block_size, args.layers, args.heads, args.channels)).to(ranks.device)
 policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16) if args.bf16 else MixedPrecisionPolicy()
-for block in model.blocks:  # an all_gather in front of each, a reduce_scatter behind its backward pass
+for block in model.blocks:  # an all_gather before each, a reduce_scatter after its backward pass
     fully_shard(block, mp_policy=policy)
 fully_shard(model, mp_policy=policy)  # the rest: embeddings and the last norm
 optimizer = torch.optim.AdamW(model.parameter_groups(weight_decay=0.1), args.learning_rate, betas=(0.9, 0.95))
 
 # ---- checkpoints ------------------------------------------------------------------------------------------
-saving_group = dist.new_group()  # a thread saves: its collectives must not fall among those of the training
+saving_group = dist.new_group()  # the saving thread's collectives must not mix with training's
 saving = None
 
 
@@ -78,7 +78,7 @@ def state(iteration: int) -> dict:
 
 
 def save(iteration: int) -> None:
-    """Copies this rank's part, and writes it in the background."""
+    """Copies this rank's shard and writes it in the background."""
     global saving
     if saving:
         saving.result()
@@ -88,7 +88,7 @@ def save(iteration: int) -> None:
 
 begin = 0
 if args.resume:
-    # A checkpoint that is complete has .metadata: it is written last.
+    # .metadata is written last, so a checkpoint that has it is complete.
     saved = [int(path.parent.name.split("-")[1]) for path in args.out.glob("checkpoint-*/.metadata")]
     begin = max(saved, default=0)
 if begin:

@@ -1,15 +1,15 @@
-"""Generate text with a GPT that is cut over the ranks, and time each token.
+"""Generate text with a GPT that is sharded over the ranks, and time each token.
 
     mpi-gdr run -n 2 generate.py    mpirun -n 4 python generate.py    torchrun --nproc-per-node 4 generate.py
     python generate.py              one rank that holds the whole model
 
-Each rank has some heads of each attention and a part of each MLP (tensor parallelism). Behind both, one small
-all_reduce sums what the ranks found: two in each block for each token, so their latency is what counts. First
-the GPT of examples/gpt learns for a few seconds, data parallel. Then all ranks generate, with the whole model
-each, together over --backend, and over the backends of --beside; the tokens have to be the same.
+Each rank has some heads of each attention and a part of each MLP (tensor parallelism). After both a small
+all_reduce sums the ranks' results, two per block and token, so its latency counts. First the GPT of
+examples/gpt is trained for a few seconds, data parallel. Then each rank generates with the whole model, and
+all together over --backend and the backends of --beside; the tokens must be equal.
 
-Online inference asks how long a token takes at worst, so the median (p50) and the 99th percentile (p99) are
-printed. The first token, which reads the prompt, counts apart. Leaves generate.png and the tokens in --out.
+Online inference cares about the slowest tokens, so the median (p50) and the 99th percentile (p99) are
+printed, without the first token, which reads the prompt. Writes generate.png and the tokens to --out.
 """
 
 import copy
@@ -41,7 +41,7 @@ parser.add_argument("--channels", type=int, default=128)
 
 
 class Summed(nn.Module):
-    """A linear layer of which each rank holds some columns: the sum of all ranks' results is its result."""
+    """A linear layer of which each rank holds some columns; the ranks' results are summed."""
 
     group = None
 
@@ -68,9 +68,9 @@ def cut(model: GPT) -> GPT:
 
 @torch.inference_mode()
 def generate(model: GPT, prompts: Tensor) -> tuple[Tensor, Tensor, list[float]]:
-    """The prompts with what follows, the last logits, and the ms of each token."""
+    """The prompts with the generated tokens, the last logits, and each token's ms."""
     noise = torch.rand(args.tokens, args.requests, VOCAB_SIZE, generator=torch.Generator().manual_seed(1337))
-    noise = -(-noise.log()).log().to(ranks.device)  # Gumbel's: to add it and take the largest is to sample
+    noise = -(-noise.log()).log().to(ranks.device)  # Gumbel noise: the argmax of logits + noise is a sample
     forget(model)
     tokens, new, times = prompts, prompts, []
     for i in range(args.tokens):
@@ -118,7 +118,7 @@ with common.Progress(ranks, args.train + args.rounds * (1 + len(backends))) as p
     for _ in range(args.rounds):
         for name in times:
             Summed.group = groups.get(name)
-            dist.barrier()  # or the first token would wait for the rank that is still at the last contender
+            dist.barrier()  # else the first token would wait for ranks still busy with the last contender
             texts[name], logits[name], new = generate(part if name in groups else whole, prompts)
             times[name].append(new)
             progress.step(name)

@@ -6,7 +6,7 @@ mpi-gdr run -n 2 hello.py     mpirun -n 2 python hello.py     torchrun --nproc-p
 import torch
 import torch.distributed as dist
 
-dist.init_process_group("mpi-gdr")  # no import: torch knows the backend
+dist.init_process_group("mpi-gdr")  # needs no import: torch finds the backend
 rank, size = dist.get_rank(), dist.get_world_size()
 
 x = torch.full((3,), float(rank + 1))

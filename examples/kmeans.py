@@ -4,10 +4,9 @@
     mpi-gdr run -n 2 kmeans.py --arrays torch       tensors, on a GPU where there is one; cupy: its arrays
     python kmeans.py                                one rank alone: the same centres, bit for bit
 
-The centres have the same bits for any number of ranks. A sum in floating point depends on its order only
-where it is rounded, and none is here: coordinates are multiples of 2^-20, and float64 adds 2^29 of them
-exactly. Where scikit-learn is installed, rank 0 runs it from the same first centres and prints its inertia,
-the sum of the squared distances.
+The centres have the same bits for any number of ranks: a floating-point sum depends on its order only if it
+is rounded, and coordinates are multiples of 2^-20, of which float64 adds 2^29 exactly. If scikit-learn is
+installed, rank 0 runs it from the same first centres and prints its inertia, the sum of squared distances.
 """
 
 import importlib
@@ -17,7 +16,7 @@ import common
 import torch
 import torch.distributed as dist
 
-BLOCKS = 60  # of points, each with random numbers of its own: the ranks share them out
+BLOCKS = 60  # of points with their own random numbers, distributed over the ranks
 GRID = 2.0**20
 
 parser = common.parser(__doc__, __file__)
@@ -37,11 +36,11 @@ import numpy as np  # noqa: E402  (what is missing is said first)
 
 if args.arrays == "cupy" and ranks.device.type != "cuda":
     parser.error("--arrays cupy: expected a GPU that torch can use, and there is none")
-xp = importlib.import_module(args.arrays)  # all that is used below has one name in the three
+xp = importlib.import_module(args.arrays)  # the functions below have the same names in all three
 
 
 def block(number: int) -> np.ndarray:
-    """(dimensions, points) of one block: a cloud around each of as many places as there are clusters."""
+    """(dimensions, points) of one block: a cloud around each of `clusters` places."""
     shape = (args.dimensions, args.clusters)
     places = np.random.default_rng(args.seed).uniform(-10, 10, shape)
     random = np.random.default_rng((args.seed, number))
@@ -51,8 +50,8 @@ def block(number: int) -> np.ndarray:
 
 
 def assign(centres):
-    """Of each point the squared distance to the nearest centre, and its number. Element by element: the bits
-    are the same however many points there are, which is not true of a matrix product."""
+    """Each point's squared distance to its nearest centre, and that centre's number. Elementwise: unlike a
+    matrix product's, the bits do not depend on the number of points."""
     for number in range(args.clusters):
         offsets = [points[k] - centres[k, number] for k in range(args.dimensions)]
         distance = sum(offset * offset for offset in offsets)
@@ -65,7 +64,7 @@ def assign(centres):
 
 
 def sums_over_clusters(labels):
-    """(dimensions + 1, clusters): the sums of the coordinates, and in the last row how many points."""
+    """(dimensions + 1, clusters): the sums of the coordinates; the last row counts points."""
     numbers = xp.asarray(labels, dtype=xp.int64)
     rows = [
         xp.bincount(numbers, weights=row, minlength=args.clusters) for row in [*points, points[0] * 0 + 1]
@@ -77,7 +76,7 @@ mine = np.concatenate([block(k) for k in range(BLOCKS * ranks.rank // ranks.size
                                                BLOCKS * (ranks.rank + 1) // ranks.size)], axis=1)  # fmt: skip
 points = torch.from_numpy(mine).to(ranks.device) if args.arrays == "torch" else xp.asarray(mine)
 centres = points[:, : args.clusters] + 0.0  # a copy
-dist.broadcast(torch.as_tensor(centres), src=0)  # as_tensor: the same memory
+dist.broadcast(torch.as_tensor(centres), src=0)  # as_tensor: shares the memory
 path, inertias, labels = [torch.as_tensor(centres).tolist()], [], points[0] * 0 - 1
 start = time.perf_counter()
 with common.Progress(ranks, args.iterations + 1) as progress:
@@ -94,7 +93,7 @@ with common.Progress(ranks, args.iterations + 1) as progress:
         if not moved or len(path) > args.iterations:
             break
         counts = sums[-1]
-        # A cluster that has lost all its points stays where it is.
+        # A cluster without points keeps its centre.
         centres = xp.where(counts > 0, sums[:-1] / (counts + (counts == 0)), centres)
         path.append(torch.as_tensor(centres).tolist())
 seconds = time.perf_counter() - start

@@ -1,8 +1,5 @@
-"""What memory this process holds: a limit, and the peak. All in MiB.
-
-On a CPU the limit is one on the address space, the peak that of the resident memory; on a GPU both are of
-torch's allocator.
-"""
+"""This process's memory: a limit and the peak, in MiB. On a CPU the limit is the address space's and the peak
+the resident memory's; on a GPU both are of torch's allocator."""
 
 import ctypes
 import re
@@ -12,24 +9,23 @@ from pathlib import Path
 import torch
 
 MIB = 2**20
-M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # of malloc.h
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # malloc.h
 
 
 def return_what_is_freed() -> None:
-    """Else glibc keeps freed pieces of up to 32 MiB, and sets 64 MiB of addresses aside for each thread. Call
-    it before there are threads."""
+    """Call it before threads start. Otherwise glibc keeps freed pieces and 64 MiB of addresses per thread."""
     for option, value in ((M_MMAP_THRESHOLD, MIB), (M_ARENA_MAX, 1)):
         ctypes.CDLL(None).mallopt(option, value)
 
 
 def status(field: str) -> float:
-    """What the kernel says of this process."""
+    """A field of the kernel's status of this process, in MiB."""
     text = Path("/proc/self/status").read_text()
     return int(re.search(rf"^{field}:\s*(\d+) kB", text, re.MULTILINE)[1]) / 1024
 
 
 def limit(device: torch.device, mib: int) -> None:
-    """This process gets no more than `mib` beyond what it has now; 0 lifts the limit."""
+    """Limits this process to `mib` beyond its present memory; 0 lifts the limit."""
     if device.type == "cuda":
         whole = torch.cuda.get_device_properties(device).total_memory
         most = torch.cuda.memory_reserved() + mib * MIB if mib else whole
@@ -40,7 +36,7 @@ def limit(device: torch.device, mib: int) -> None:
 
 
 class Peak:
-    """The most memory held at a time, beyond what was held when this was made."""
+    """The peak of memory beyond that at construction."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
@@ -48,7 +44,7 @@ class Peak:
             torch.cuda.reset_peak_memory_stats()
             self._before = torch.cuda.memory_allocated() / MIB
         else:
-            Path("/proc/self/clear_refs").write_text("5")  # VmHWM counts anew
+            Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
             self._before = status("VmRSS")
 
     def __call__(self) -> float:

@@ -3,10 +3,10 @@
     mpi-gdr run -n 2 moe.py     mpirun -n 2 python moe.py     torchrun --nproc-per-node 2 moe.py
     python moe.py               one rank that holds all experts: the same losses
 
-The GPT of examples/gpt with experts in place of each MLP. A gate picks two experts for a token. One
-all_to_all of uneven parts takes it to the ranks that hold them, another brings the results back. All the rest
-is data parallel. Each expert has a bias in the choice, which moves against its load, as in DeepSeek-V3;
---balance 0 shows what happens without. First, gradients are compared with one process's, in float64.
+The GPT of examples/gpt with experts in place of each MLP. A gate picks two experts per token; an all_to_all
+of uneven parts sends it to their ranks, another returns the results. The rest is data parallel. A bias per
+expert, moved against its load as in DeepSeek-V3, affects the choice; --balance 0 disables it. First,
+gradients are compared with one process's, in float64.
 """
 
 import copy
@@ -32,7 +32,7 @@ parser.add_argument("--channels", type=int, default=64)
 
 
 class AllToAll(torch.autograd.Function):
-    """Rows change ranks: send[r] of them go to rank r, receive[r] come from it. Gradients go back."""
+    """Exchanges rows: send[r] go to rank r, receive[r] come from it. Gradients travel back."""
 
     @staticmethod
     def forward(ctx, rows: Tensor, send: list[int], receive: list[int]) -> Tensor:
@@ -55,31 +55,31 @@ class MixtureOfExperts(nn.Module):
         self.ranks = 1
 
     def share(self, rank: int, ranks: int) -> None:
-        """Keeps this rank's experts."""
+        """Keeps this rank's experts only."""
         each = len(self.experts) // ranks
         self.experts, self.ranks = self.experts[rank * each : (rank + 1) * each], ranks
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.flatten(0, 1)
         scores = self.gate(tokens).softmax(dim=1)
-        chosen = (scores + self.bias).topk(2).indices  # the bias has a say in the choice, not in the weights
+        chosen = (scores + self.bias).topk(2).indices  # the bias affects the choice, not the weights
         weights = scores.gather(1, chosen)
         weights = (weights / weights.sum(dim=1, keepdim=True)).flatten()
-        # Two copies of each token, in the order of their experts: those for one rank lie side by side.
+        # Two copies of each token, ordered by expert, so that rows for one rank are contiguous.
         order = chosen.flatten().argsort(stable=True)
         self.load = chosen.flatten().bincount(minlength=len(self.bias))
         results = self.visit(tokens[order // 2], self.load.view(self.ranks, -1))
         return torch.zeros_like(tokens).index_add(0, order // 2, results * weights[order, None]).view_as(x)
 
     def visit(self, rows: Tensor, leaving: Tensor) -> Tensor:
-        """The experts' results for the rows; leaving[r, e] of them are for expert e of rank r."""
+        """The experts' results for the rows; leaving[r, e] of them go to expert e of rank r."""
         if self.ranks == 1:
             return self.compute(rows, leaving[0])
         arriving = torch.empty_like(leaving)
         dist.all_to_all_single(arriving, leaving)
         send, receive = leaving.sum(dim=1).tolist(), arriving.sum(dim=1).tolist()
         rows = AllToAll.apply(rows, send, receive)
-        # They are ordered by rank and then by expert; the experts want all of theirs together.
+        # Rows arrive ordered by rank, then expert; an expert needs all of its rows together.
         local = torch.arange(len(self.experts), device=rows.device).repeat(self.ranks)
         order = local.repeat_interleave(arriving.flatten()).argsort(stable=True)
         results = self.compute(rows[order], arriving.sum(dim=0))
@@ -97,7 +97,7 @@ def share(model: GPT) -> GPT:
 
 
 def backward(model: GPT, x: Tensor, y: Tensor, sharers: int) -> float:
-    """The loss; each rank's counts 1/sharers. Experts have whole gradients: all tokens came to them."""
+    """The loss; each rank's counts 1/sharers. Experts have whole gradients, as they get all their tokens."""
     loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
     (loss / sharers).backward()
     for name, parameter in model.named_parameters():
@@ -113,7 +113,7 @@ def batch(iteration: int, rank: int, sharers: int) -> list[Tensor]:
 
 
 def difference_to_one_process() -> float:
-    """Of the gradients of one batch, in float64, relative to the largest; the largest of all ranks."""
+    """Largest gradient difference of one batch on all ranks, in float64, relative to the largest gradient."""
     whole = copy.deepcopy(model).double()
     shared = share(copy.deepcopy(whole))
     backward(whole, *batch(0, 0, 1), 1)

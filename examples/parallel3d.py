@@ -1,12 +1,12 @@
-"""Train the GPT of examples/gpt with data, pipeline and tensor parallelism at a time.
+"""Train the GPT of examples/gpt with data, pipeline and tensor parallelism combined.
 
     mpi-gdr run -n 8 parallel3d.py                   2 x 2 x 2
     mpi-gdr run -n 4 parallel3d.py --pipeline 1      2 data x 2 tensor
     python parallel3d.py                             one process, no parallelism: the same losses
 
-Tensor-parallel ranks are neighbours, because they talk most: two sums a block in each direction. Stages pass
-on the activations of each microbatch. Data parallelism (FSDP2 within a stage) sums the gradients once an
-iteration.
+Tensor-parallel ranks are neighbours, because they communicate most: two sums per block and direction. Stages
+pass on the activations of each microbatch. Data parallelism (FSDP2 within a stage) sums the gradients once
+per iteration.
 """
 
 import argparse
@@ -97,22 +97,22 @@ else:
 first, last = index["pipeline"] == 0, index["pipeline"] == args.pipeline - 1
 model = Stage(gpt, index["pipeline"], args.pipeline)
 if ranks.distributed:
-    # A matrix cut by columns, then one cut by rows: one sum over the tensor group behind each pair.
+    # Column-wise, then row-wise: a single sum over the tensor group after each pair.
     cut = {"attention.qkv": ColwiseParallel(), "attention.out": RowwiseParallel(),
            "mlp.up": ColwiseParallel(), "mlp.down": RowwiseParallel()}  # fmt: skip
     for block in model.blocks:
-        parallelize_module(block, mesh["tensor"], cut, src_data_rank=None)  # all have the same values
+        parallelize_module(block, mesh["tensor"], cut, src_data_rank=None)  # all ranks have the same values
         fully_shard(block, mesh=mesh["data"])
     fully_shard(model, mesh=mesh["data"])
     group = mesh.get_group("pipeline")
     stage = PipelineStage(model, index["pipeline"], args.pipeline, ranks.device, group=group)
     schedule = Schedule1F1B(stage, args.microbatches, loss_fn=loss_of)
-# foreach=False: it refuses tensors that are cut differently in one list.
+# foreach=False: it does not support differently sharded tensors in one list.
 optimizer = torch.optim.AdamW(model.parameters(), args.learning_rate, betas=(0.9, 0.95), foreach=False)
 
 
 def sum_tied_gradients() -> None:
-    """The matrix of the tokens is also that of the output: both ends hold it and part of its gradient."""
+    """Token and output matrix are tied: the first and the last stage hold it, and a part of its gradient."""
     if args.pipeline == 1 or not (first or last):
         return
     distance = (args.pipeline - 1) * args.tensor  # in ranks, to the other end of the pipeline
@@ -150,7 +150,7 @@ for iteration in range(args.iterations):
         loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-    mean_loss = ranks.mean(loss) * args.pipeline  # only the last stages have a loss, the others count 0
+    mean_loss = ranks.mean(loss) * args.pipeline  # only last stages have a loss, the others count 0
     seconds = time.perf_counter() - start
     if ranks.first:
         rate = args.batch_size * args.block_size / seconds

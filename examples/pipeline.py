@@ -2,14 +2,14 @@
 
     mpi-gdr run -n 2 pipeline.py    mpirun -n 4 python pipeline.py    torchrun --nproc-per-node 4 pipeline.py
 
-1F1B gives a rank one stage of two transformer blocks. The others give it two stages of one block: a
-microbatch goes to the last rank and comes back, so ranks pass on in both directions at a time, as in GEMS.
-Zero bubble splits a backward pass: first what the stage before waits for, then the gradients of the weights,
-which fill the gaps. DualPipeV pairs forward and backward passes of opposite directions.
+1F1B gives a rank one stage of two transformer blocks, the others two stages of one block: a microbatch goes
+to the last rank and returns, so ranks send in both directions at once, as in GEMS. Zero bubble splits a
+backward pass: first the input gradients, for which the previous stage waits, then the weight gradients, which
+fill the gaps. DualPipeV pairs forward and backward passes of opposite directions.
 
-A bubble is time in which a rank does not compute. The ideal is the same order of work where messages take no
+A bubble is time in which a rank does not compute. The ideal has the same order of work, but messages take no
 time, and a forward pass and each half of a backward pass take one unit. All gradients are compared with one
-process's, in float64. Leaves pipeline.png in --out: who computes what, and when.
+process's, in float64. Writes pipeline.png to --out: which rank computes what, and when.
 """
 
 import collections
@@ -28,7 +28,7 @@ from torch.distributed.pipelining.schedules import ScheduleDualPipeV, ScheduleZB
 from mpi_backend.demo.model import Block, GPTConfig
 
 SCHEDULES = {"1F1B": Schedule1F1B, "zero bubble": ScheduleZBVZeroBubble, "DualPipeV": ScheduleDualPipeV}
-UNITS = {"forward": 1, "backward": 2, "input": 1, "weight": 1}  # kinds of work; backward = input + weight
+UNITS = {"forward": 1, "backward": 2, "input": 1, "weight": 1}  # of work; backward = input + weight
 
 parser = common.parser(__doc__, __file__)
 parser.add_argument("--steps", type=int, default=6, help="of each schedule; the median counts")
@@ -42,14 +42,14 @@ def loss_of(output: Tensor, target: Tensor) -> Tensor:
 
 
 def parts(name: str, blocks: nn.ModuleList) -> dict[int, nn.Sequential]:
-    """Stage -> blocks, of this rank's stages."""
+    """{stage: blocks} of this rank."""
     if name == "1F1B":
         return {ranks.rank: nn.Sequential(*blocks[2 * ranks.rank : 2 * ranks.rank + 2])}
     return {i: nn.Sequential(blocks[i]) for i in (ranks.rank, 2 * ranks.size - 1 - ranks.rank)}
 
 
 class Pipeline:
-    """Blocks under a schedule. Notes what they compute: (kind, stage, microbatch, begin, end)."""
+    """Blocks under a schedule. `notes` records what they compute: (kind, stage, microbatch, begin, end)."""
 
     def __init__(self, name: str, blocks: nn.ModuleList) -> None:
         count = len(blocks) // (2 if name == "1F1B" else 1)
@@ -74,7 +74,7 @@ class Pipeline:
         return wrapper
 
     def step(self, x: Tensor, target: Tensor) -> list[list[tuple]]:
-        """Computes gradients. Returns the notes of all ranks, in seconds from a common begin."""
+        """Computes gradients. Returns the notes of all ranks, in seconds from a common start. Collective."""
         self.notes.clear()
         for stage in self.stages:
             stage.submod.zero_grad()
@@ -88,7 +88,7 @@ class Pipeline:
 
 
 def difference_to_one_process(name: str) -> float:
-    """Of the gradients of a step, in float64, relative to the largest; the largest of all ranks."""
+    """Largest gradient difference of a step on all ranks, in float64, relative to the largest gradient."""
     whole, mine = copy.deepcopy(blocks).double(), Pipeline(name, copy.deepcopy(blocks).double())
     x, target = data.double()
     loss_of(nn.Sequential(*whole)(x), target).backward()
@@ -103,7 +103,7 @@ def duration(every: list[list[tuple]]) -> float:
 
 
 def bubbles(every: list[list[tuple]]) -> float:
-    """Their share of the time of all ranks."""
+    """The bubbles' share of all ranks' time."""
     busy = sum(end - begin for notes in every for *_, begin, end in notes)
     return 1 - busy / len(every) / duration(every)
 
@@ -113,7 +113,7 @@ def ideal(every: list[list[tuple]]) -> list[list[tuple]]:
     todo = [collections.deque(note[:3] for note in notes) for notes in every]
     result: list[list[tuple]] = [[] for _ in every]
     last = max(note[1] for notes in every for note in notes)
-    # When a stage's output (True), or the gradient of its input (False), is there.
+    # {(True, stage, m): when its output exists; (False, stage, m): when its input's gradient does}
     ends = {end: 0 for m in range(args.microbatches) for end in ((True, -1, m), (False, last + 1, m))}
 
     def need(kind: str, stage: int, m: int) -> tuple:
@@ -130,7 +130,7 @@ def ideal(every: list[list[tuple]]) -> list[list[tuple]]:
 
 
 def most_held(notes: list[tuple], blocks_a_stage: int) -> int:
-    """For how many blocks a rank keeps activations at a time."""
+    """The most blocks whose activations a rank keeps at a time."""
     changes = [{"forward": 1, "input": 0}.get(kind, -1) for kind, *_ in notes]
     return blocks_a_stage * max(itertools.accumulate(changes))
 
@@ -154,7 +154,7 @@ with common.Progress(ranks, len(SCHEDULES) * (args.steps + 1)) as progress:
         for _ in range(args.steps + 1):
             steps.append(pipeline.step(*data))
             progress.step(name)
-        # The median, without the first one, which also sets up.
+        # The median, without the first step, which also sets up.
         every = charts[name] = sorted(steps[1:], key=duration)[args.steps // 2]
         held = max(most_held(notes, 2 if name == "1F1B" else 1) for notes in every)
         row = {"ms": 1e3 * duration(every), "bubbles": bubbles(every), "ideal": bubbles(ideal(every))}

@@ -2,11 +2,10 @@
 
     python ranks_per_gpu.py                     1, 2 and 4 ranks on each GPU, with and without MPS
     python ranks_per_gpu.py --device cpu        the same with ranks on cores
-    python ranks_per_gpu.py --layers 8          what this does not know goes to train.py
+        python ranks_per_gpu.py --layers 8          unknown options go to train.py
 
-Each contender runs alone, all in turn, round after round, so that what else the machine does meets all of
-them. The batch counts all ranks together: the losses must agree, and are compared. Leaves results.json,
-results.md and throughput.png in --out.
+Contenders run alone, in turn, for several rounds, so that other load affects all. The batch counts all ranks:
+the losses must agree, which is checked. Writes results.json, results.md and throughput.png to --out.
 """
 
 import argparse
@@ -24,7 +23,7 @@ TRAIN = Path(__file__).parent / "gpt" / "train.py"
 sys.path.append(str(TRAIN.parent))
 from report import curve, missing, read_log  # noqa: E402
 
-# Nothing but training: no validation in between, no samples of the communication, a record every few steps.
+# Training only: no validation, no samples of the communication, a record every few steps.
 SETTINGS = {
     "eval-every": 10**6,
     "eval-batches": 1,
@@ -32,8 +31,8 @@ SETTINGS = {
     "log-every": 5,
     "progress": "plain",
 }
-SECONDS = 900  # for one run
-# Largest difference of two losses. On GPUs products are in bfloat16, and another split rounds otherwise.
+SECONDS = 900  # limit of a run
+# Largest difference of two losses. On GPUs products are in bfloat16, and another split rounds differently.
 TOLERANCE = {"cpu": 1e-3, "cuda": 2e-2}
 
 
@@ -54,7 +53,7 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
 
 
 def contenders(args: argparse.Namespace) -> dict[str, tuple[int, bool]]:
-    """Name -> (ranks per GPU, with MPS)."""
+    """{name: (ranks per GPU, with MPS)}."""
     mps = {"both": (False, True), "on": (True,), "off": (False,)}[
         args.mps if args.device == "cuda" else "off"
     ]
@@ -70,7 +69,7 @@ def run(args: argparse.Namespace, extra: list[str], gpus: int, ranks: int, mps: 
     settings = SETTINGS | {"device": args.device, "backend": args.backend, "iterations": args.iterations}
     settings["out"] = args.out / "run"
     command += [str(TRAIN), *(f"--{name}={value}" for name, value in settings.items()), *extra]
-    # A run of one rank has no launcher's ranks: RANK makes it a process group like the others.
+    # A single rank has no launcher: RANK gives it a process group like the others.
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"} if ranks * gpus == 1 else {}
     result = subprocess.run(
         command, env=os.environ | alone, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -79,22 +78,22 @@ def run(args: argparse.Namespace, extra: list[str], gpus: int, ranks: int, mps: 
         text = (result.stdout + result.stderr)[-3000:]
         raise SystemExit(f"`{' '.join(command)}` ended with {result.returncode}:\n{text}")
     log = read_log(args.out / "run" / "log.jsonl")
-    # A record covers the steps since the last one.
+    # A record covers the steps since the previous one.
     first = args.warm_up + SETTINGS["log-every"]
     rates = [r["tokens_per_second"] for r in log if r["kind"] == "train" and r["iteration"] >= first]
     return {"rates": rates, "losses": curve(log, "train")}
 
 
 def disagreement(runs: dict[str, list[dict]]) -> float:
-    """The largest difference of a loss from the first run's."""
+    """The largest difference of any loss from the first run's."""
     every = [run["losses"] for of_one in runs.values() for run in of_one]
     differences = [abs(losses[i] - every[0][i]) for losses in every for i in every[0]]
-    return max(differences) if all(d == d for d in differences) else float("inf")  # NaN is no agreement
+    return max(differences) if all(d == d for d in differences) else float("inf")  # NaN means disagreement
 
 
 def rows_of(runs: dict[str, list[dict]]) -> list[dict]:
-    """One row a contender: the median over the rounds of a run's median rate, and its ratio to the first's,
-    taken within each round."""
+    """One row per contender: the median over rounds of a run's median rate, and its ratio to the first
+    contender's within each round."""
     rates = {name: [statistics.median(run["rates"]) for run in of_one] for name, of_one in runs.items()}
     base = next(iter(rates.values()))
     rows = []

@@ -1,7 +1,7 @@
-"""ResNet-18 to ResNet-152 with the layers and names of torchvision's, for where torchvision is missing.
+"""ResNet-18 to ResNet-152 with torchvision's layers and names, to replace a missing torchvision.
 
-Deep Residual Learning for Image Recognition (arXiv:1512.03385); the stride is in the 3 x 3 convolution, as in
-torchvision's. A state_dict of one loads into the other.
+Deep Residual Learning for Image Recognition (arXiv:1512.03385), with the stride in the 3 x 3 convolution as
+in torchvision: state_dicts are interchangeable.
 """
 
 from collections.abc import Callable

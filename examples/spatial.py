@@ -3,12 +3,12 @@
     mpi-gdr run -n 2 spatial.py     mpirun -n 4 python spatial.py     torchrun --nproc-per-node 4 spatial.py
     python spatial.py               one rank that holds the whole image: the same losses
 
-The spatial parallelism of Hy-Fi: activations are what does not fit, not weights. In front of each convolution
-a rank exchanges halos with its neighbours by batch_isend_irecv, left and right, then up and down, corners
-included. The backward pass sends their gradients back. The network finds nuclei in tissue that is drawn here.
+The spatial parallelism of Hy-Fi, for activations that do not fit. Before each convolution a rank exchanges
+halos with its neighbours by batch_isend_irecv, left and right, then up and down, which includes corners. The
+backward pass returns their gradients. The network finds nuclei in synthetic tissue.
 
-First, output and gradients are compared with one process's, in float64; --no-check leaves that out, for
-images that are too large. Leaves spatial.png: an image, what is found, the errors without halos.
+First, output and gradients are compared with one process's, in float64; --no-check skips that for images that
+are too large. Writes spatial.png: an image, the result, the errors without halos.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-CELL = 16  # pixels of a side; each cell of the tissue holds a disc or a ring
+CELL = 16  # pixels per side; each cell of the tissue holds a disc or a ring
 
 parser = common.parser(__doc__, __file__)
 parser.add_argument("--size", type=int, default=256, help="pixels of a side of the image")
@@ -31,7 +31,7 @@ parser.add_argument("--channels", type=int, default=16)
 
 
 def exchange(edges: list[Tensor], neighbours: list[int | None]) -> list[Tensor]:
-    """Gives each neighbour an edge, returns what they give: zeros where there is none."""
+    """Sends each neighbour an edge and returns theirs; zeros without a neighbour."""
     edges = [edge.contiguous() for edge in edges]
     arrived = [torch.zeros_like(edge) for edge in edges]
     operations = []
@@ -44,7 +44,7 @@ def exchange(edges: list[Tensor], neighbours: list[int | None]) -> list[Tensor]:
 
 
 class Halo(torch.autograd.Function):
-    """x between `width` lines of its two neighbours along a dimension."""
+    """Extends x along a dimension by `width` lines of each neighbour."""
 
     @staticmethod
     def forward(ctx, x: Tensor, dim: int, width: int, neighbours: list[int | None]) -> Tensor:
@@ -54,7 +54,7 @@ class Halo(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple:
-        """The gradient of a halo belongs to the edge that it is a copy of."""
+        """The gradient of a halo belongs to the edge that it copies."""
         dim, width, neighbours = ctx.setting
         halos = [gradient.narrow(dim, 0, width), gradient.narrow(dim, -width, width)]
         low, high = exchange(halos, neighbours)
@@ -65,7 +65,7 @@ class Halo(torch.autograd.Function):
 
 
 class TiledConv2d(nn.Conv2d):
-    """Conv2d with a kernel of 3 x 3 on this rank's tile."""
+    """Conv2d with a 3 x 3 kernel on this rank's tile."""
 
     def forward(self, x: Tensor) -> Tensor:
         for dim, neighbours in ((2, above_below), (3, left_right)):
@@ -86,7 +86,7 @@ def network(conv: type[nn.Conv2d]) -> nn.Sequential:
 
 
 def tissue(number: int, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
-    """A part of an image, (1, 1, H, W), and where its nuclei are: discs. Rings and fibres are not."""
+    """A part of an image, (1, 1, H, W), and a mask of its nuclei: discs, but not rings and fibres."""
     shape, pixels = [4] + 2 * [args.size // CELL + 1], torch.arange(args.size)
     cells = torch.rand(shape, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
     y, x = torch.meshgrid(pixels[rows], pixels[columns], indexing="ij")
@@ -98,7 +98,7 @@ def tissue(number: int, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def backward(model: nn.Module, image: Tensor, nuclei: Tensor, together: bool) -> tuple[Tensor, Tensor]:
-    """The output, and the loss: a mean over all pixels of the image, to which each tile adds its own."""
+    """The output, and the loss: a mean over the image's pixels, to which each tile adds its part."""
     output = model(image)
     loss = F.binary_cross_entropy_with_logits(output, nuclei, reduction="sum") / args.size**2
     loss.backward()
@@ -109,7 +109,7 @@ def backward(model: nn.Module, image: Tensor, nuclei: Tensor, together: bool) ->
 
 
 def difference_to_one_process() -> float:
-    """Of output and gradients, in float64, each relative to the largest value; the largest of all ranks."""
+    """Largest difference of output and gradients on all ranks, in float64, relative to the largest value."""
     whole, mine = network(nn.Conv2d).double(), network(TiledConv2d).double()
     mine.load_state_dict(whole.state_dict())
     expected, _ = backward(whole, *tissue(0, slice(None), slice(None)), together=False)

@@ -1,12 +1,12 @@
-"""Images a second of a vision model on random images: the flags and lines of Horovod's synthetic benchmark.
+"""Images per second of a vision model on random images, with Horovod's synthetic benchmark's flags and lines.
 
     mpi-gdr run -n 2 synthetic_benchmark.py                                        resnet18, small batches
     mpi-gdr run -n 2 synthetic_benchmark.py --model=resnet50 --batch-size=64 --num-iters=5
     python synthetic_benchmark.py                                                  one rank alone
 
-DDP sums the gradients, in float16 with --fp16-allreduce. Batch norm counts each rank's images alone. With
-more than one rank, rank 0 runs alone at the end, and the last line says what the others add. Models are those
-of torchvision; where it is missing, the ResNets of resnet.py.
+DDP sums the gradients, in float16 with --fp16-allreduce. Batch norm is per rank. With several ranks, rank 0
+runs alone at the end, and the last line reports the scaling. Models are torchvision's; without it, the
+ResNets of resnet.py.
 """
 
 import statistics
@@ -21,7 +21,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-# On GPUs those of Horovod.
+# Horovod's on GPUs.
 DEFAULTS = {
     "cuda": {"model": "resnet50", "batch_size": 32, "num_warmup_batches": 10, "num_batches_per_iter": 10},
     "cpu": {"model": "resnet18", "batch_size": 4, "num_warmup_batches": 2, "num_batches_per_iter": 3},
@@ -50,12 +50,12 @@ device = "GPU" if ranks.device.type == "cuda" else "CPU"
 
 
 def models() -> dict:
-    """Name -> what makes the model."""
+    """{name: function that creates the model}."""
     try:
         from torchvision import models
 
         return {name: getattr(models, name) for name in models.list_models(module=models)}
-    except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another torch
+    except (ImportError, RuntimeError) as error:  # RuntimeError: built for another torch
         if ranks.first:
             print(f"without torchvision ({str(error).splitlines()[0]}): the models are those of resnet.py")
         return resnet.MODELS
@@ -67,10 +67,10 @@ if args.model not in known:
 
 
 class Benchmark:
-    """A model, its optimizer, and one batch that is used again and again."""
+    """A model, its optimizer, and one batch that is reused."""
 
     def __init__(self, size: int) -> None:
-        """`size`: of the ranks that train together."""
+        """`size`: number of ranks that train together."""
         torch.manual_seed(0)  # the same parameters on every rank
         self.model: nn.Module = known[args.model]().to(ranks.device)
         if size > 1:
@@ -85,7 +85,7 @@ class Benchmark:
         self.losses: list[torch.Tensor] = []
 
     def steps(self, count: int, progress: common.Progress) -> float:
-        """Trains, and returns the images a second of this rank."""
+        """Trains and returns this rank's images per second."""
         ranks.synchronize()
         start = time.perf_counter()
         for _ in range(count):
@@ -118,7 +118,7 @@ with common.Progress(ranks, batches) as progress:
                   f"{ranks.size * mean:.1f} +-{ranks.size * spread:.1f}")  # fmt: skip
 losses = [ranks.mean(loss) for loss in benchmark.losses]
 
-# ---- what one rank does alone, while the others wait ------------------------------------------------------
+# ---- one rank alone, while the others wait ----------------------------------------------------------------
 alone = mean
 if ranks.size > 1:
     if ranks.first:

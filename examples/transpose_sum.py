@@ -38,7 +38,7 @@ widths = [len(share) * args.block_size for share in shares]  # rows of each rank
 
 
 def block(row: int, column: int) -> np.ndarray:
-    """Random numbers around a level of its own, which the picture shows."""
+    """Random numbers around a level per block, which the picture shows."""
     random = np.random.default_rng((row, column))
     return random.random() + 0.1 * random.random((args.block_size, args.block_size))
 
@@ -48,10 +48,10 @@ def panel(rows, columns) -> np.ndarray:
 
 
 def add_transpose(x: Tensor, exchange) -> tuple[Tensor, float]:
-    """This rank's rows of x + x.T, and the seconds of the exchange. What the others need is turned here, so
-    that they only put it in place."""
+    """This rank's rows of x + x.T, and the seconds of the exchange. The sender transposes, so that the
+    receiver only places the parts."""
     pieces = [part.T.reshape(-1) for part in x.split(widths, dim=1)]
-    counts = [piece.numel() for piece in pieces]  # what we send to a rank is as large as what it sends to us
+    counts = [piece.numel() for piece in pieces]  # sent and received parts are equally large
     received = torch.empty(sum(counts), dtype=x.dtype, device=x.device)
     sent = torch.cat(pieces)
     dist.barrier()
@@ -67,7 +67,7 @@ def by_torch(received: Tensor, sent: Tensor, counts: list[int]) -> None:
 
 
 def by_mpi4py(received: Tensor, sent: Tensor, counts: list[int]) -> None:
-    there = received.cpu()  # on CPUs the same memory
+    there = received.cpu()  # shares the memory on CPUs
     comm.Alltoallv([sent.cpu().numpy(), counts], [there.numpy(), counts])
     received.copy_(there)
 
@@ -83,7 +83,7 @@ else:
     assert (comm.Get_rank(), comm.Get_size()) == (ranks.rank, ranks.size)
     ways["mpi4py"] = by_mpi4py
 x = torch.from_numpy(panel(mine, range(args.blocks))).to(ranks.device)
-expected = x.cpu().numpy() + panel(range(args.blocks), mine).T  # NumPy makes the other blocks again
+expected = x.cpu().numpy() + panel(range(args.blocks), mine).T  # NumPy recreates the other blocks
 seconds: dict[str, list[float]] = {name: [] for name in ways}
 wrong = torch.zeros((), device=ranks.device)
 with common.Progress(ranks, args.rounds * len(ways)) as progress:
@@ -97,7 +97,7 @@ dist.all_reduce(wrong)
 if wrong:
     sys.exit(f"transpose_sum.py: {int(wrong)} of the ranks' results are not NumPy's")
 
-# ---- the level of each block before and behind, in one picture -------------------------------------------
+# ---- levels of the blocks before and after, in one picture ------------------------------------------------
 levels = [t.view(len(mine), args.block_size, args.blocks, -1).mean((1, 3)).tolist() for t in (x, result)]
 everyone = [None] * ranks.size
 dist.all_gather_object(everyone, levels)

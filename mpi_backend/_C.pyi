@@ -22,6 +22,7 @@ __all__: list[str] = [
     "dump_flight_log",
     "env_problems",
     "env_table",
+    "explain_launcher_mismatch",
     "finalize",
     "init_mpi_from_launcher",
     "kernels",
@@ -29,7 +30,6 @@ __all__: list[str] = [
     "mpi4py_handle",
     "mpi_info",
     "node_problems",
-    "objection_to_launcher",
     "remembered_choices",
     "selection_rows",
     "selection_table",
@@ -59,17 +59,18 @@ class Options(torch._C._distributed_c10d.Backend.Options):
 class MpiBackend(torch._C._distributed_c10d.Backend):
     """A process group over MPI. Made by c10d."""
     def algorithm(self, collective: str, count: int, dtype: str = "float32", op: str = "sum") -> str:
-        """What a collective of `count` elements (of a block, where it has blocks) would run with."""
+        """The algorithm for a collective of `count` elements (of one block, if the collective has blocks)."""
     def choices(self) -> list[mpi_backend.reports.MeasuredChoice]:
-        """What `adaptive` has chosen so far, by collective, size and memory; the speedup over the other
-        algorithm on the first rank of a node only."""
+        """The choices of `adaptive` so far, by collective, size and memory; only the first rank of a node has
+        the speedup over the other algorithm."""
     def get_error(self) -> torch._C._distributed_c10d.ErrorType:
         """torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails."""
     def perform_nocolor_split(self, device: torch.device) -> None:
-        """What torch calls on ranks that are not in a new group. Nothing to do: only members make it."""
+        """Called by torch on ranks that are not in a new group. Does nothing: only members create the
+        group."""
     @property
     def message_path(self) -> str:
-        """How send and recv travel: shm (shared memory) or mpi."""
+        """The path of send and recv: shm (shared memory) or mpi."""
     @property
     def options(self) -> Options: ...
     @property
@@ -80,7 +81,7 @@ def allocate_tensor(count: int, dtype: torch.dtype, device: torch.device = ...) 
     """A one-dimensional tensor in group memory, uninitialised."""
 
 def broadcast_bytes(data: bytes, root: int) -> bytes:
-    """Root's bytes on all ranks of the job. After MPI is initialised; blocks."""
+    """Returns root's bytes on all ranks of the job. Requires that MPI is initialised; blocks."""
 
 def create_backend(
     dist_backend_opts: torch._C._distributed_c10d._DistributedBackendOptions,
@@ -90,29 +91,32 @@ def create_backend(
     world_store: torch.distributed.distributed_c10d.Store | None = None,
 ) -> torch._C._distributed_c10d.Backend:
     """The creator for torch.distributed.Backend.register_backend(extended_api=True). Initialises MPI at the
-    first call; blocks until all members have come. `world_*` describe the default group where it is another
-    backend's."""
+    first call; blocks until all members have called it. `world_*` describe the default group if another
+    backend created it."""
 
 def cuda_info() -> mpi_backend.reports.CudaInfo:
     """The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a
     description of each), `problem` (why there is none). Loads the library, starts no device."""
 
 def device_group_memory(address: int) -> tuple[int, int, int] | None:
-    """For tests: of the device's group memory that this address is in, the bytes in use, those reserved, and
-    the number of segments; None: it is in none."""
+    """For tests: the bytes in use, the bytes reserved and the number of segments of the device group memory
+    that contains this address; None if there is none."""
 
 def dump_flight_log(path: str = "") -> str:
     """Writes the flight log; returns the file's name."""
 
 def env_problems() -> list[mpi_backend.reports.EnvProblem]:
-    """Of the MPI_GDR_* variables that are set, those with a bad value and those that are unknown."""
+    """The MPI_GDR_* variables in the environment that have a bad value or are unknown."""
 
 def env_table() -> list[mpi_backend.reports.EnvVariable]:
-    """All MPI_GDR_* variables with what is in force."""
+    """All MPI_GDR_* variables with the values in force."""
+
+def explain_launcher_mismatch(size: int) -> str:
+    """Why `size` ranks cannot start MPI with their launcher alone, and the cure; "" if they can."""
 
 def finalize(failure: str = "") -> None:
-    """For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; then it
-    waits for no other rank and leaves MPI as it is."""
+    """For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; if
+    given, it neither waits for other ranks nor finalises MPI."""
 
 def init_mpi_from_launcher(rank: int, size: int, timeout_seconds: float) -> None:
     """Initialises MPI in a process that an MPI launcher started, without a store."""
@@ -121,33 +125,30 @@ def kernels() -> tuple[str, list[str]]:
     """The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD."""
 
 def load_mpi(path: str) -> None:
-    """Loads this libmpi for the life of the process, and what serves its ABI; starts nothing. Again: without
-    effect. Before all else that needs MPI."""
+    """Loads this libmpi and the library for its ABI for the life of the process; does not start MPI. Later
+    calls have no effect. Must precede all calls that need MPI."""
 
 def mpi4py_handle(backend: torch._C._distributed_c10d.Backend) -> int:
     """Fortran handle of a communicator over the group's ranks, for MPI.Comm.f2py()."""
 
 def mpi_info() -> mpi_backend.reports.MpiInfo:
-    """What is known of the MPI library; never initialises it."""
+    """Facts about the MPI library; never initialises it."""
 
 def node_problems(ranks: int) -> tuple[str, str, str]:
-    """What init_process_group says of this host with so many ranks: why /dev/shm is too small to start, that
-    it may be, that this rank is bound to one processor; each "" if all is well."""
-
-def objection_to_launcher(size: int) -> str:
-    """Why `size` ranks cannot start MPI with their launcher alone, and the cure; "" if they can."""
+    """The messages of init_process_group about this host with so many ranks: /dev/shm is too small to start,
+    /dev/shm may be too small, this rank is bound to one processor; "" for each without a problem."""
 
 def remembered_choices() -> tuple[str, list[mpi_backend.reports.ChoiceFile]]:
-    """The folder of what groups of earlier jobs have measured, "" if there is none, and its files."""
+    """The folder of the choices that groups of earlier jobs measured, "" if there is none, and its files."""
 
 def selection_rows() -> list[tuple[str, str]]:
     """The table in force: (row as text, origin), in order."""
 
 def selection_table(size: int, nodes: str) -> list[mpi_backend.reports.SelectionRange]:
-    """What the table in force chooses for float32 (sum) in a group of `size` ranks, by bytes. `nodes`: "one",
-    whose kernel lets them reach each other's memory, "several", of several ranks each, or "one per rank".
-    `to_bytes` None: open; `leaders`: where the row names a number; `origin`: built-in, or the variable or
-    line of a file."""
+    """The choices of the table in force for float32 (sum) in a group of `size` ranks, by bytes. `nodes`:
+    "one" (its ranks can access each other's memory), "several" (several ranks each) or "one per rank".
+    `to_bytes` None: open; `leaders`: if the row names a number; `origin`: built-in, or the variable or line
+    of a file."""
 
 def use_device_library(type: str, library: int) -> None:
     """For tests: the mpi_gdr::DeviceLibrary at this address serves devices of this type from now on."""

@@ -1,9 +1,9 @@
 """mpi-gdr: torch.distributed over MPI, beside a stock torch wheel.
 
-`dist.init_process_group("mpi-gdr")` needs no import of this package: torch loads it by its entry points.
-Importing it registers the backend as well (for TORCH_DEVICE_BACKEND_AUTOLOAD=0) and offers `Options`,
-`empty`, `mpi4py_comm` and `dump_flight_log`. Neither the extension nor MPI is loaded before the first process
-group, or the first use of those.
+torch loads the backend by its entry points, so `dist.init_process_group("mpi-gdr")` needs no import of this
+package. An import registers it as well (for TORCH_DEVICE_BACKEND_AUTOLOAD=0) and offers `Options`, `empty`,
+`mpi4py_comm` and `dump_flight_log`. The extension and MPI are loaded with the first process group or the
+first use of one of those.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ __all__ = ["Options", "__version__", "dump_flight_log", "empty", "mpi4py_comm"]
 
 
 def _register_now() -> bool:
-    """Whether this import must register the backend itself. Not while torch's own hook is the one importing
-    us (it goes on to call the entry point), and not before torch is imported: the command line need not wait
-    for it."""
+    """Whether this import must register the backend: not while torch's own hook imports us and then calls the
+    entry point, and not before torch is imported, so that the command line need not wait for it."""
     torch = sys.modules.get("torch")
     if torch is not None:
         return not getattr(torch.__spec__, "_initializing", False)
@@ -38,7 +37,7 @@ if _register_now():
 
 
 def __dir__() -> list[str]:
-    """The public names, for completion and help(): most are loaded at their first use."""
+    """Includes the names that are loaded at their first use."""
     return list(__all__)
 
 

@@ -1,4 +1,4 @@
-"""`python -m mpi_backend` is the command `mpi-gdr`. Our commands start ranks with the path of this file."""
+"""`python -m mpi_backend` is the command `mpi-gdr`. Commands start ranks with the path of this file."""
 
 import sys
 from importlib.machinery import PathFinder
@@ -8,14 +8,14 @@ PACKAGE = "mpi_backend"
 
 
 def leave_first_folder() -> None:
-    """Takes off sys.path what Python has put in front: the current folder (-m), where a checkout hides the
-    installed package, or the folder of this file (a path). Python 3.10 has no option for it."""
+    """Removes the first entry that Python put on sys.path: the current folder (-m), where a checkout hides
+    the installed package, or this file's folder (a path). Python 3.10 has no option for it."""
     first = Path(sys.path[0]).resolve() if sys.path else None
-    # Else runpy has been called, or Python was started with -P.
+    # Else this was called through runpy, or Python was started with -P.
     if first == Path(__file__).resolve().parent or first == Path.cwd():
         del sys.path[0]
     found = PathFinder.find_spec(PACKAGE)
-    if found is None or found.origin is None:  # not installed; a folder without __init__.py is no package
+    if found is None or found.origin is None:  # not installed; a folder without __init__.py is not a package
         sys.path.append(str(Path(__file__).resolve().parents[1]))
     elif PACKAGE in sys.modules and sys.modules[PACKAGE].__file__ != found.origin:
         for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:

@@ -1,9 +1,9 @@
-"""What runs at the end of every `import torch`: environment and registration, nothing else.
+"""Runs at the end of every `import torch`, also in agents, compile workers and DataLoader workers.
 
-torch calls `autoload` through the entry-point group torch.backends. An exception here would break `import
-torch` for every program on the machine, so nothing leaves this file. The hook never loads the extension,
-never touches MPI or a GPU, and costs about a millisecond (more where MPI_GDR_RANKS_PER_GPU makes it
-ask which GPUs there are). It runs in agents, compile workers and DataLoader workers too.
+torch calls `autoload` through the entry-point group torch.backends. An exception would break `import torch`
+for every program, so none leaves this file. The hook sets environment variables and registers the backend; it
+never loads the extension or MPI and never starts a GPU. It takes about 1 ms, more if MPI_GDR_RANKS_PER_GPU
+makes it list the GPUs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 NAME = "mpi-gdr"
 _warned = False
 
-# By variable, why what it asks for could not be done. `import torch` must not fail, so init_process_group
-# raises it.
+# {variable: why its value could not be applied}. init_process_group raises it, `import torch` must not fail.
 problems: dict[str, str] = {}
 
 
@@ -33,8 +32,8 @@ def autoload() -> None:
     """Entry point of torch.backends."""
     try:
         _prepare()
-        # From 2.14 on, torch asks the group torch.distributed.backends for a backend when a program names it.
-        # Until then it must be there already, at a price: see docs/launch.md, "What autoloading changes".
+        # From 2.14 on, torch looks in the group torch.distributed.backends when a program names a backend.
+        # Earlier releases need it registered, at a price: docs/launch.md, "What autoloading changes".
         if _torch_minor() < (2, 14):
             _register()
     except Exception as error:
@@ -42,8 +41,7 @@ def autoload() -> None:
 
 
 def register() -> None:
-    """Entry point of torch.distributed.backends, and what `import mpi_backend` calls. Idempotent, never
-    raises."""
+    """Entry point of torch.distributed.backends; `import mpi_backend` calls it. Idempotent, never raises."""
     try:
         import torch.distributed  # noqa: F401  (imported by hand, we may come before torch)
 
@@ -76,7 +74,7 @@ def _prepare() -> None:
 
 
 def check(*variables: str) -> None:
-    """Raises RuntimeError if `import torch` could not do what one of these variables asks for."""
+    """Raises RuntimeError if a problem of one of these variables was recorded at `import torch`."""
     for variable in variables:
         if variable in problems:
             raise RuntimeError(problems[variable])
@@ -104,8 +102,8 @@ def _register() -> None:
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=_devices(dist.Backend))
     if _torch_minor() < (2, 14):
-        # Up to 2.13 torch compares the key of the *first* plugin, upper case, with a lower-case backend name.
-        # Without a lower-case key in front, "cpu:mpi-gdr,cuda:mpi-gdr" has no default backend.
+        # torch below 2.14 compares the key of the *first* plugin, in upper case, with a lower-case backend
+        # name: without a lower-case key in front, "cpu:mpi-gdr,cuda:mpi-gdr" has no default backend.
         plugin = plugins[NAME.upper()]
         others = {key: value for key, value in plugins.items() if key not in (NAME, NAME.upper())}
         plugins.clear()
@@ -113,13 +111,13 @@ def _register() -> None:
 
 
 def _devices(backend_class: type[dist.Backend]) -> list[str]:
-    """Device types that a plain "mpi-gdr" serves. A list: a string would be read letter by letter."""
+    """Device types that a plain "mpi-gdr" serves. A list, because torch would iterate over a string."""
     import torch
 
     devices = ["cpu", "cuda"]
-    # Compiled in or registered; asking for it does not start the device.
+    # Compiled in or registered; the query does not start the device.
     accelerator = torch.accelerator.current_accelerator()
-    # A type that torch has no default backend for is left out: registering it would make us that default.
+    # Registration for a type without a default backend in torch would make mpi-gdr that default.
     if (
         accelerator is not None
         and accelerator.type not in devices
@@ -136,14 +134,14 @@ def _create(dist_backend_opts: _DistributedBackendOptions, pg_options: object) -
 
 
 def _accept_other_spellings() -> None:
-    """torch looks a backend's name up among the attributes of this class, in capitals."""
+    """torch looks up a backend's upper-case name among the attributes of this class."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     if module is not None:
         module.Backend.MPI_GDR = module.Backend.MPIGDR = NAME
 
 
 def _wrap_env_rendezvous() -> None:
-    """Puts ours in front of torch's handler of env://, which needs MASTER_ADDR and MASTER_PORT."""
+    """Puts ours before torch's handler of env://, which needs MASTER_ADDR and MASTER_PORT."""
     module = sys.modules.get("torch.distributed.rendezvous")
     if module is None:
         return

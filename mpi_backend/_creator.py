@@ -1,9 +1,4 @@
-"""Creates the c10d backend: loads the extension, checks what the user passed, picks the accelerator, calls
-C++.
-
-Imported only when a process group with this backend is made, or when `Options`, `mpi4py_comm` or
-`dump_flight_log` is used.
-"""
+"""Creates the c10d backend. Imported for a process group, `Options`, `mpi4py_comm` or a flight log."""
 
 from __future__ import annotations
 
@@ -23,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def create(dist_backend_opts: _DistributedBackendOptions, pg_options: object) -> Backend:
-    """The creator that c10d calls for each new process group (extended API)."""
+    """Creator that c10d calls for each new process group (extended API)."""
     from .extension import _C
 
     options = checked_options(pg_options)
@@ -31,22 +26,22 @@ def create(dist_backend_opts: _DistributedBackendOptions, pg_options: object) ->
     select_accelerator(os.environ)
     import torch.distributed as dist
 
-    if not dist.is_initialized():  # this is the default group
+    if not dist.is_initialized():  # the default group
         return _C.create_backend(dist_backend_opts, options)
-    # MPI spans all ranks, also where only this group uses it and the default group is of another backend.
+    # MPI spans all ranks, even if only this group uses it and the default group has another backend.
     store = dist.distributed_c10d._get_default_store()
     return _C.create_backend(dist_backend_opts, options, dist.get_rank(), dist.get_world_size(), store)
 
 
 def checked_options(pg_options: object) -> Options | None:
-    """None, or options of our own type. torch hands over whatever the user passed."""
+    """None or our own Options. Raises TypeError for the options of another backend."""
     from torch._C._distributed_c10d import Backend
 
     from .extension import _C
 
     if pg_options is None or isinstance(pg_options, _C.Options):
         return pg_options
-    # What generic code passes to set nothing but the timeout.
+    # Generic code passes these to set the timeout only.
     if type(pg_options) is Backend.Options or stand_in.is_gloos(pg_options):
         options = _C.Options()
         options._timeout = cast(Backend.Options, pg_options)._timeout
@@ -60,8 +55,8 @@ def checked_options(pg_options: object) -> Options | None:
 def select_accelerator(env: Mapping[str, str]) -> None:
     """Selects device LOCAL_RANK modulo the visible ones, unless the program has chosen one.
 
-    It must happen before MPI starts: a GPU-aware MPI opens the device that is current then, and scripts call
-    set_device only later. Without LOCAL_RANK nothing is known, and nothing is selected.
+    Must run before MPI starts: a GPU-aware MPI opens the current device, and scripts call set_device only
+    later. Without LOCAL_RANK it selects nothing.
     """
     import torch
 
@@ -77,13 +72,13 @@ def select_accelerator(env: Mapping[str, str]) -> None:
 def empty(
     *size: int | Sequence[int], dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
 ) -> torch.Tensor:
-    """An uninitialised tensor in group memory, which the other ranks of the node map: collectives on CPU
-    tensors there need no copy by the kernel. Takes sizes as `torch.empty` does. `device`: the CPU, or one
-    whose tensors this backend keeps there, else a ValueError; torch.OutOfMemoryError if it has none left.
+    """Returns an uninitialised tensor in group memory, which the other ranks of the node map: collectives on
+    CPU tensors there need no copy by the kernel.
 
-    It lives as long as the tensor does, also beyond its process group; see MPI_GDR_GROUP_MEMORY and
-    MPI_GDR_DEVICE_GROUP_MEMORY. In a program without a process group of this backend it is ordinary memory
-    to all others.
+    Takes sizes as `torch.empty` does. `device`: the CPU or a device with group memory, else ValueError.
+    Raises torch.OutOfMemoryError if none is left. The memory lives as long as the tensor, also beyond its
+    process group; see MPI_GDR_GROUP_MEMORY and MPI_GDR_DEVICE_GROUP_MEMORY. Without a process group of this
+    backend it acts as ordinary memory.
     """
     import torch
 
@@ -99,11 +94,11 @@ def empty(
 
 
 def mpi4py_comm(group: ProcessGroup | None = None) -> MPI.Comm:
-    """A communicator of mpi4py over the ranks of `group` (default: the world), for MPI calls beside torch's.
+    """Returns an mpi4py communicator over the ranks of `group` (default: the world).
 
-    It belongs to the group: do not free it, and do not use it after destroy_process_group. The group must use
-    the backend "mpi-gdr". Raises ValueError where it does not, ImportError without mpi4py, or where mpi4py
-    cannot use the MPI library of this process.
+    The group owns it: do not free it, and do not use it after destroy_process_group. Raises ValueError if
+    there is no group or it does not use "mpi-gdr", ImportError if mpi4py is missing or cannot use this
+    process's MPI library.
     """
     import torch
     import torch.distributed as dist
@@ -124,7 +119,7 @@ def mpi4py_comm(group: ProcessGroup | None = None) -> MPI.Comm:
 
     from . import mpi_library
 
-    mpi4py.rc.initialize = False  # the process group has initialised MPI, with the thread level that it needs
+    mpi4py.rc.initialize = False  # done by the process group, with the thread level that it needs
     mpi4py.rc.finalize = False
     try:
         from mpi4py import MPI
@@ -145,11 +140,10 @@ def mpi4py_comm(group: ProcessGroup | None = None) -> MPI.Comm:
 
 
 def dump_flight_log(path: str | os.PathLike[str] | None = None) -> str:
-    """Writes the last operations of this process to a file, for `mpi-gdr diagnose` and torch's analyzer.
+    """Writes this process's last operations for `mpi-gdr diagnose` and torch's analyzer; returns the path.
 
-    `path`: default is the file in MPI_GDR_FLIGHT_DIR that a timeout writes, too. Returns the file's name.
-    Does not talk to other ranks. Raises ValueError without a flight log, RuntimeError if the file cannot be
-    written. Thread-safe.
+    `path`: by default the file in MPI_GDR_FLIGHT_DIR that a timeout writes, too. Does not communicate. Raises
+    ValueError without a flight log, RuntimeError if the file cannot be written. Thread-safe.
     """
     from .extension import _C
 

@@ -1,3 +1,3 @@
-"""The version of the package, in one place: setup.py compiles it into the extension too."""
+"""The version; setup.py compiles it into the extension too."""
 
 __version__ = "0.1.0"

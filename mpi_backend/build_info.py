@@ -1,4 +1,4 @@
-"""What setup.py has recorded of the build: readable without torch, without the extension and without MPI."""
+"""setup.py's record of the build; reading it needs neither torch nor the extension nor MPI."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TypedDict, cast
 
 HERE = Path(__file__).resolve().parent
 REBUILD = "`pip install --no-build-isolation --no-deps --force-reinstall .` in a checkout of mpi-gdr"
-# torch keeps no binary interface across minor versions: there is an extension for each.
+# torch's binary interface changes with its minor version: there is an extension for each.
 EXTENSION = re.compile(r"_C\.torch(\d+)\.(\d+)" + re.escape(EXTENSION_SUFFIXES[0]))
 
 
 class CudaBuild(TypedDict):
-    """The toolkit that the CUDA library was built with, and for which GPUs."""
+    """Toolkit and target GPUs of the CUDA library."""
 
     version: str
     architectures: list[str]
 
 
 class BuildInfo(TypedDict, total=False):
-    """The record; empty where there is none. `no_cuda`: why there is no CUDA library."""
+    """The record; empty if there is none. `no_cuda`: why there is no CUDA library."""
 
     mpi_abis: list[str]
     cuda: CudaBuild | None
@@ -32,7 +32,7 @@ class BuildInfo(TypedDict, total=False):
 
 
 def build_info() -> BuildInfo:
-    """The record that setup.py left beside the extension."""
+    """Reads the record beside the extension."""
     try:
         return cast(BuildInfo, json.loads((HERE / "_build_info.json").read_text()))
     except OSError:
@@ -40,7 +40,7 @@ def build_info() -> BuildInfo:
 
 
 def extensions(package: Path = HERE) -> dict[str, Path]:
-    """Those for this Python in a folder of the package, by torch's minor version, oldest first."""
+    """Extensions for this Python in a folder of the package: {torch's minor version: file}, oldest first."""
     try:
         found = [(match, file) for file in package.iterdir() if (match := EXTENSION.fullmatch(file.name))]
     except OSError:

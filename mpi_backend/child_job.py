@@ -1,7 +1,7 @@
-"""Jobs that a command starts by `mpi-gdr run` and whose parent it stays: none outlives the command.
+"""Jobs that a command starts by `mpi-gdr run`; none outlives the command.
 
-A job has a session of its own, so that Ctrl-C at the terminal reaches the command alone, which ends the job:
-otherwise the launcher and each rank would report the signal themselves.
+Each job has its own session: Ctrl-C reaches only the command, which ends the job. Otherwise the launcher and
+each rank would report the signal.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from .bar import Bar
 from .rank_command import mpi_gdr
 
 PROGRESS = re.compile(r"@progress (\d+) (\d+) (.*)$")
-SECONDS_TO_END = 5  # for a launcher to end its ranks
+SECONDS_TO_END = 5  # a launcher's time to end its ranks
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _prctl = ctypes.CDLL(None).prctl
 
 
 def end_with(parent: int) -> None:
-    """In a child: SIGTERM when the process that started it has ended, even by SIGKILL."""
+    """In a child: requests SIGTERM when its parent ends, even by SIGKILL."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it has ended before that
+    if os.getppid() != parent:  # the parent ended before the request
         os._exit(1)
 
 
 @contextlib.contextmanager
 def started(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen[str]]:
-    """`mpi-gdr run ARGUMENTS`, without standard input. The end of the block waits for the job; an exception
-    in the block, such as a signal's, ends it."""
+    """Runs `mpi-gdr run ARGUMENTS` without standard input. Leaving the block waits for the job; an exception
+    in it, such as a signal's, ends the job."""
     with signals_raise():
         job = subprocess.Popen(
             mpi_gdr("run", *arguments),
@@ -62,9 +62,9 @@ def started(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen
 
 
 def end(job: subprocess.Popen[str]) -> None:
-    """Ends the launcher, which ends the ranks, also those on other nodes; then what is left on this one."""
+    """Ends the launcher, which ends its ranks on all nodes; then kills the rest on this node."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
-    if job.stdout:  # a launcher that cannot write would not end its ranks
+    if job.stdout:  # a launcher that blocks in a write would not end its ranks
         threading.Thread(target=job.stdout.read, daemon=True).start()
     try:
         job.terminate()
@@ -80,7 +80,7 @@ def end(job: subprocess.Popen[str]) -> None:
 
 @contextlib.contextmanager
 def signals_raise() -> Iterator[None]:
-    """Within, SIGTERM and SIGHUP raise SystemExit, as SIGINT raises KeyboardInterrupt."""
+    """Makes SIGTERM and SIGHUP raise SystemExit, as SIGINT raises KeyboardInterrupt."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -96,13 +96,13 @@ def signals_raise() -> Iterator[None]:
 
 
 def status_of(job: subprocess.Popen[str]) -> int:
-    """As a shell shows it: 128 and the signal, where a signal ended the launcher."""
+    """The exit status as a shell shows it: 128 + signal if a signal ended the launcher."""
     return job.returncode if job.returncode >= 0 else 128 - job.returncode
 
 
 def run(arguments: Sequence[str], env: Mapping[str, str] | None = None, bar: Bar | None = None) -> int:
-    """The exit status of `mpi-gdr run ARGUMENTS`. Passes its output on, except for what a launcher prints
-    when end() ends it. report_progress() of the ranks moves the bar."""
+    """Runs `mpi-gdr run ARGUMENTS` and returns its exit status. Forwards its output, except what a launcher
+    prints once end() ends it. The ranks' report_progress() moves the bar."""
     errors = subprocess.STDOUT if bar else None  # the bar would overwrite its lines
     with (
         bar or contextlib.nullcontext(),
@@ -118,13 +118,13 @@ def run(arguments: Sequence[str], env: Mapping[str, str] | None = None, bar: Bar
 
 
 def moves(bar: Bar, line: str) -> bool:
-    """Whether the line is of report_progress(), and shown by the bar."""
+    """Whether the line comes from report_progress(); if so, the bar shows it."""
     if found := PROGRESS.search(line):
         bar.show(int(found[1]), int(found[2]), found[3])
     return found is not None
 
 
 def report_progress(done: int, total: int, state: str) -> None:
-    """Called by one rank, for the command that started the job. In one write: other ranks write as well."""
+    """Called on one rank, for the command that started the job. A single write: other ranks print too."""
     sys.stdout.write(f"@progress {done} {total} {state}\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The command `mpi-gdr`. Each subcommand is a module with main(argv), imported only when it is asked for."""
+"""The command `mpi-gdr`. Each subcommand is a module with main(argv), imported on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMANDS = {
     "info": ("mpi_backend.info", "show versions, MPI, GPU path, variables and algorithms, for a bug report"),
     "doctor": (
         "mpi_backend.doctor",
-        "say whether launcher, MPI, network and limits of this site work together",
+        "check whether launcher, MPI, network and limits of this site work together",
     ),
     "selftest": ("mpi_backend.selftest", "check every operation against a reference on the ranks given"),
     "demo": ("mpi_backend.demo", "train a small GPT on two ranks, over mpi-gdr and then over Gloo"),
@@ -30,7 +30,7 @@ def usage() -> str:
     """The help text."""
     lines = ["usage: mpi-gdr [-V | --version] COMMAND ...", "", "commands:"]
     lines += [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
-    return "\n".join([*lines, "", "`mpi-gdr COMMAND --help` tells more."])
+    return "\n".join([*lines, "", "`mpi-gdr COMMAND --help` describes a command."])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
             kind, known = "option", ["-h", "--help", "-V", "--version"]
         print(f"mpi-gdr: unknown {kind} {refusal(argv[0], known)}", file=sys.stderr)
         return 2
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch's: no command needs it
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch's; no command needs it
     try:
         status: int = importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:]) or 0
         sys.stdout.flush()
@@ -56,6 +56,6 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"mpi-gdr {argv[0]}: interrupted", file=sys.stderr)
         return 130  # as a shell shows SIGINT
-    except BrokenPipeError:  # the reader has seen enough, as `head` has
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

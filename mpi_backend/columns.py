@@ -1,4 +1,4 @@
-"""A table as plain text, as wide on a pipe as on a terminal."""
+"""Tables as plain text."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 
 
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> list[str]:
-    """The lines: heads, a rule, the rows. Columns whose index is in `numbers` stand to the right."""
+    """The heads, a rule, the rows. Columns with an index in `numbers` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     rule = ["-" * width for width in widths]
     return [row_line(cells, widths, numbers) for cells in (heads, rule, *rows)]
 
 
 def row_line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[int] = ()) -> str:
-    """One line, of cells that may be wider than their columns."""
+    """One line; cells may exceed their columns."""
     padded = [
         cell.rjust(width) if i in numbers else cell.ljust(width)
         for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
@@ -26,14 +26,14 @@ def row_line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[int]
 
 
 def for_screen(lines: Iterable[str]) -> list[str]:
-    """Lines of Markdown, its tables in columns if they go to a terminal."""
+    """Lines of Markdown, with tables in columns on a terminal."""
     if not sys.stdout.isatty():
         return list(lines)
     return from_markdown(lines, shutil.get_terminal_size().columns)
 
 
 def from_markdown(lines: Iterable[str], width: int) -> list[str]:
-    """Tables as columns; where they are wider than the terminal, medians without "(least..largest)"."""
+    """Turns tables into columns; those wider than the terminal lose "(least..largest)"."""
     shown: list[str] = []
     for is_table, part in itertools.groupby(lines, lambda line: line.startswith("|")):
         if not is_table:

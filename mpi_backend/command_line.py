@@ -1,4 +1,4 @@
-"""The command lines of all commands: an error is one line, and names what the user may have meant."""
+"""Argument parsing of all commands: an error is one line that suggests the intended name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """Status 2 for a wrong command line. Options cannot be shortened."""
+    """Exits with status 2 on a wrong command line. Options cannot be abbreviated."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(allow_abbrev=False, **keywords)
@@ -21,7 +21,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
     def near_option(self, word: str) -> str:
-        """What follows a word that is no option."""
         near = nearest(word, self._option_string_actions)
         return f", did you mean {near}?" if near else ""
 
@@ -31,12 +30,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The name that was mistyped, if one is near enough."""
+    """The known name closest to a mistyped one, if any."""
     return next(iter(difflib.get_close_matches(word, list(known), 1)), None)
 
 
 def refusal(word: str, known: Iterable[str]) -> str:
-    """Why a word is refused that is none of the known ones."""
+    """Explains that `word` is not among the known names."""
     names = list(known)
     near = nearest(word, names)
     meant = f"did you mean {near}? " if near else ""
@@ -44,7 +43,7 @@ def refusal(word: str, known: Iterable[str]) -> str:
 
 
 def spelled(word: str, known: Iterable[str]) -> str:
-    """The name among `known` that differs in case, underscores and hyphens only; else the word itself."""
+    """The known name equal to `word` but for case, underscores and hyphens; else `word`."""
 
     def plain(text: str) -> str:
         return text.replace("_", "").replace("-", "").lower()
@@ -53,7 +52,7 @@ def spelled(word: str, known: Iterable[str]) -> str:
 
 
 def names_among(text: str, known: Iterable[str]) -> list[str]:
-    """Reads names, separated by commas, each once; for argparse."""
+    """Parses names separated by commas, each once; for argparse."""
     names = list(known)
     found = list(dict.fromkeys(spelled(word, names) for word in text.split(",")))
     for name in found:

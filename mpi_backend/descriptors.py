@@ -1,7 +1,7 @@
-"""Enough file descriptors for the store of the job, before anybody connects to it.
+"""Raises the limit on open files for the job's store before ranks connect to it.
 
-The process that hosts the store needs one for each rank. Where they run out it can accept no more,
-and the ranks wait for it without a word. So the limit is looked at first, and raised as far as it may be.
+The process that hosts the store needs a descriptor per rank. Once they run out it accepts no more
+connections, and ranks wait without a message.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import os
 import resource
 from collections.abc import Mapping
 
-# Libraries, logs, listeners, shared memory: what a rank opens besides, with room.
+# Spare descriptors for libraries, logs, listeners and shared memory.
 OTHERS = 200
 
 
 def prepare(env: Mapping[str, str]) -> None:
-    """Called on every rank, before the store of env:// is made or connected to. Raises RuntimeError where the
-    process that hosts the store cannot open a file for each rank."""
+    """Called on every rank before the store of env:// is created or connected to. Raises RuntimeError if its
+    host process cannot open a file per rank."""
     if (sentence := shortage(env)) is not None:
         raise RuntimeError(f"mpi-gdr: {sentence}")
     host, needed = host_and_files(env)
@@ -26,13 +26,12 @@ def prepare(env: Mapping[str, str]) -> None:
     soft, hard = resource.prlimit(host, resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
-    with contextlib.suppress(OSError):  # of another user
+    with contextlib.suppress(OSError):  # another user's process
         resource.prlimit(host, resource.RLIMIT_NOFILE, (needed if hard < 0 else min(needed, hard), hard))
 
 
 def shortage(env: Mapping[str, str]) -> str | None:
-    """A sentence if the store of env:// is hosted here, by a process that may not open a file for each
-    rank."""
+    """A sentence if a process here hosts the store of env:// and may not open a file per rank, else None."""
     host, needed = host_and_files(env)
     if host is None:
         return None
@@ -49,7 +48,7 @@ def shortage(env: Mapping[str, str]) -> str | None:
 
 
 def host_and_files(env: Mapping[str, str]) -> tuple[int | None, int]:
-    """(the process on this host that hosts the store, how many files it should be able to open)."""
+    """(local process that hosts the store or None, number of files that it needs)."""
     rank, size = env.get("RANK", ""), env.get("WORLD_SIZE", "")
     if not rank.isdecimal() or not size.isdecimal():
         return None, 0
@@ -57,8 +56,7 @@ def host_and_files(env: Mapping[str, str]) -> tuple[int | None, int]:
 
 
 def store_host(env: Mapping[str, str], rank: int) -> int | None:
-    """The process on this host that hosts the store of env://; None: it is elsewhere, or another
-    process looks after it."""
+    """The local process that hosts the store of env://; None: on another host, or another rank checks it."""
     if env.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return os.getpid() if rank == 0 else None
     if env.get("GROUP_RANK") != "0":
@@ -67,8 +65,7 @@ def store_host(env: Mapping[str, str], rank: int) -> int | None:
 
 
 def agent() -> int | None:
-    """The torchrun agent that started this process: the first of its ancestors that has not got the agent's
-    variables. None: it cannot be seen."""
+    """The torchrun agent that started this process: its first ancestor without agent variables, or None."""
     pid = os.getpid()
     with contextlib.suppress(OSError, ValueError, IndexError):
         while True:
@@ -83,7 +80,7 @@ def agent() -> int | None:
 
 
 def files_of(pid: int) -> int:
-    """Files that the process has open; OTHERS where it cannot be seen."""
+    """Number of open files of the process; OTHERS if it cannot be read."""
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:

@@ -1,8 +1,5 @@
-"""The extension, checked: `from .extension import _C` raises ImportError with the reason and the cure where
-`mpi_backend._C` or an MPI cannot be loaded here.
-
-Imports torch. MPI is loaded (mpi_library.py says which), and not started.
-"""
+"""`from .extension import _C` raises ImportError with reason and remedy if `mpi_backend._C` or an MPI cannot
+be loaded. Imports torch. Loads MPI (see mpi_library.py) without starting it."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-import torch  # first: the extension finds the symbols of torch in what this loads
+import torch  # first: it loads torch's symbols for the extension
 
 from . import mpi_library
 from .build_info import HERE, REBUILD, extensions
@@ -23,7 +20,7 @@ __all__ = ["MPI", "_C"]
 
 
 def extension_for(running: str, found: dict[str, Path]) -> Path:
-    """The one for this version of torch. Raises ImportError with the cure where there is none."""
+    """The extension for this version of torch. Raises ImportError with the remedy if there is none."""
     if not found:
         behind = next((p for entry in sys.path if extensions(p := Path(entry).resolve() / HERE.name)), None)
         if behind:
@@ -43,7 +40,7 @@ def extension_for(running: str, found: dict[str, Path]) -> Path:
 
 
 def load(path: Path) -> ModuleType:
-    """The extension as `mpi_backend._C`."""
+    """Imports the extension as `mpi_backend._C`."""
     name = f"{__package__}._C"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
@@ -59,7 +56,7 @@ def load(path: Path) -> ModuleType:
 
 
 def load_mpi() -> mpi_library.MpiLibrary:
-    """What the extension has loaded. mpi4py, imported later, takes the same."""
+    """Loads MPI into the extension; a later import of mpi4py takes the same."""
     library = mpi_library.find()
     try:
         _C.load_mpi(library.path)
@@ -70,9 +67,9 @@ def load_mpi() -> mpi_library.MpiLibrary:
 
 
 def _finalize(owner: int) -> None:
-    if os.getpid() == owner:  # a forked DataLoader worker inherits this handler, but MPI is not its own
-        # After an uncaught exception there must be no wait: the others may wait for this rank. Its
-        # exit status tells the launcher to end them.
+    if os.getpid() == owner:  # a forked DataLoader worker inherits this handler, but does not own MPI
+        # Must not wait after an uncaught exception: other ranks may wait for this one, whose exit status
+        # makes the launcher end them.
         error = getattr(sys, "last_value", None)
         failure = "" if error is None else f"an uncaught exception, {type(error).__name__}: {error}"
         _C.finalize(" ".join(failure.split())[:300])

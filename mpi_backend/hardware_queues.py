@@ -1,7 +1,7 @@
-"""CUDA_DEVICE_MAX_CONNECTIONS: how many hardware queues the streams of a rank share.
+"""CUDA_DEVICE_MAX_CONNECTIONS: how many of the GPU's 32 hardware queues the streams of a rank share.
 
-A stream that waits for another rank holds up all streams of its hardware queue. CUDA's default is 8, which a
-training program and our own streams share; there are 32.
+A stream that waits for another rank blocks all streams of its hardware queue. CUDA's default is 8, for the
+program's streams and ours.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 MOST = "32"
-MPS_FOLDER = "/tmp/nvidia-mps"  # of a daemon without other settings
+MPS_FOLDER = "/tmp/nvidia-mps"  # of a daemon with default settings
 
 
 def settle(env: MutableMapping[str, str]) -> None:
-    """Asks for all of them, if the process is a rank, the user chose none, and CUDA has not read it yet."""
+    """Requests all queues if the process is a rank, the user chose no number and CUDA has not started."""
     if VARIABLE in env or "RANK" not in env:
         return
-    # What one client of MPS takes the others lack: with too few of them left, no more clients can start.
+    # Clients of MPS share the queues: with too few left, no more clients can start.
     if Path(env.get("CUDA_MPS_PIPE_DIRECTORY", MPS_FOLDER)).exists():
         return
     cuda = getattr(sys.modules.get("torch"), "cuda", None)

@@ -1,4 +1,4 @@
-"""What this machine gives a rank: the processor, memory, limits of the process."""
+"""Facts about this machine: processor, memory, process limits."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TypedDict
 
 
 class SharedMemory(TypedDict):
-    """Bytes; "not known" where it cannot be found out."""
+    """Bytes; "not known" if unavailable."""
 
     size: int | str
     free: int | str
 
 
 class HostFacts(TypedDict):
-    """Sizes are bytes. A limit of None is none."""
+    """Sizes in bytes. None: no limit."""
 
     cpu: str
     cores: int
@@ -35,7 +35,7 @@ def cpu_model() -> str:
 
 
 def facts() -> HostFacts:
-    """Of this process and its machine."""
+    """Facts about this process and its machine."""
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -50,7 +50,7 @@ def facts() -> HostFacts:
 
 
 def shared_memory() -> SharedMemory:
-    """Of /dev/shm, where MPI libraries keep theirs."""
+    """Size of /dev/shm, where MPI libraries keep shared memory."""
     try:
         found = os.statvfs("/dev/shm")
     except OSError:
@@ -59,13 +59,13 @@ def shared_memory() -> SharedMemory:
 
 
 def limit(what: int) -> int | None:
-    """The soft limit; None: there is none."""
+    """The soft limit; None: unlimited."""
     soft, _ = resource.getrlimit(what)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def size_text(size: int | str | None) -> str:
-    """1073741824: "1 GiB"."""
+    """1073741824 -> "1 GiB"; None -> "unlimited"."""
     if not isinstance(size, int):
         return size or "unlimited"
     for shift, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):

@@ -1,5 +1,4 @@
-"""`mpi-gdr info`: all that a bug report needs, in one paste. MPI is not started, unless --init asks for
-it."""
+"""`mpi-gdr info`: all facts for a bug report. Does not start MPI without --init."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from .command_line import Parser
 from .info_text import TABLES, as_text, choices_text
 from .reports import AcceleratorInfo, CudaBuild, EnvProblem, EnvVariable, InfoReport, MpiInfo
 
-# Variables of others that change what this package does.
+# Variables of other packages that change this one's behaviour.
 NEIGHBOURS = (
     "MPIR_CVAR_",
     "MVP_",
@@ -48,8 +47,8 @@ NEIGHBOURS = (
 
 
 def main(argv: list[str]) -> int:
-    """Prints on rank 0 only. Status 1 where the extension cannot be loaded or a value is bad; the rest is
-    shown all the same."""
+    """Prints on rank 0 only. Exit status: 1 if the extension cannot be loaded or a value is invalid; the rest
+    is printed nevertheless."""
     parser = Parser(prog="mpi-gdr info", description="Show what a bug report needs.")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument(
@@ -81,7 +80,7 @@ def main(argv: list[str]) -> int:
 
 
 def collect(placement: launchers.Placement | None, init: bool, size: int | None) -> InfoReport:
-    """The report. Its keys are documented in docs/launch.md; --json prints it as it is."""
+    """The report for --json; docs/launch.md documents its keys."""
     import torch
 
     from .run import find_mpiexec
@@ -127,7 +126,7 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
         return report
     report["extension"]["path"] = _C.__file__
     bad, report["warnings"] = take_out_bad_variables(_C.env_problems(), os.environ)
-    report["errors"] = [f"{text}; below as if it were not set" for text in bad]
+    report["errors"] = [f"{text}; treated as not set below" for text in bad]
 
     def part(ask: Callable[[], None]) -> None:
         try:
@@ -168,8 +167,8 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
 def take_out_bad_variables(
     problems: list[EnvProblem], env: MutableMapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """(what is wrong with values, what is wrong with names). A bad value is removed from `env`: with it, no
-    other could be read."""
+    """(messages on invalid values, messages on unknown names). Removes invalid values from `env`, because the
+    extension reads no variable while one is invalid."""
     bad = [problem for problem in problems if problem["bad"]]
     for problem in bad:
         del env[problem["name"]]
@@ -179,15 +178,15 @@ def take_out_bad_variables(
 
 
 def network(mpi: MpiInfo, env: Mapping[str, str], started: bool) -> str | None:
-    """What carries MPI's messages between nodes: "ucx", "ofi (tcp)". None: not known. `started`: MPI may be
-    started to ask for libfabric's provider."""
+    """The carrier of MPI's messages between nodes: "ucx", "ofi (tcp)". None: unknown. `started`: MPI may be
+    started to query libfabric's provider."""
     module = network_module(mpi, env)
     if module == "ucx" and "UCX_TLS" in env:
         return f"ucx (UCX_TLS={env['UCX_TLS']})"
     if module != "ofi":
         return module or None
     allowed = env.get("FI_PROVIDER", "")
-    # One name leaves no choice; "^udp" and "tcp,sockets" do.
+    # A single name leaves no choice; "^udp" and "tcp,sockets" do.
     provider = allowed if re.fullmatch(r"[\w;]+", allowed) else ""
     if not provider and started:
         provider = provider_in_use(mpi["library_path"], env)
@@ -198,8 +197,8 @@ def network(mpi: MpiInfo, env: Mapping[str, str], started: bool) -> str | None:
 
 
 def network_module(mpi: MpiInfo, env: Mapping[str, str]) -> str:
-    """MPICH's: that of the user, else the first of "ch4:ucx ofi", as the library says it was built. Intel MPI
-    says nothing and has one only. "": not known."""
+    """MPICH's network module: the user's choice, else the first of "ch4:ucx ofi", as the library reports its
+    build. Intel MPI reports none and has only one. "": unknown."""
     for prefix in ("MPIR_CVAR", "MPIR_PARAM", "MPICH", "MVP", "MV2"):
         if asked := env.get(f"{prefix}_CH4_NETMOD"):
             return asked
@@ -208,15 +207,15 @@ def network_module(mpi: MpiInfo, env: Mapping[str, str]) -> str:
 
 
 def provider_in_use(library: str, env: Mapping[str, str]) -> str:
-    """MPICH and what is made of it only print the provider, when they start: in a process of its own, without
-    a launcher. Intel MPI prints it where shared memory is off. "": it does not."""
+    """Starts MPI in a child process without a launcher: MPICH and its derivatives only print the provider at
+    start, Intel MPI only with shared memory off. "": none printed."""
     start = "import ctypes, sys; mpi = ctypes.CDLL(sys.argv[1]); mpi.MPI_Init(None, None); mpi.MPI_Finalize()"
     alone = {name: value for name, value in env.items() if not name.startswith(("PMI", "HYD", "MPI_LOCAL"))}
-    says = {"MPIR_CVAR_DEBUG_SUMMARY": "1", "I_MPI_DEBUG": "2", "I_MPI_FABRICS": "ofi"}
+    debug_variables = {"MPIR_CVAR_DEBUG_SUMMARY": "1", "I_MPI_DEBUG": "2", "I_MPI_FABRICS": "ofi"}
     try:
         result = subprocess.run(
             [sys.executable, "-I", "-c", start, library],
-            env={**alone, **says}, capture_output=True, text=True, timeout=60,
+            env={**alone, **debug_variables}, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return ""
@@ -225,8 +224,8 @@ def provider_in_use(library: str, env: Mapping[str, str]) -> str:
 
 
 def show_table(first: bool) -> int:
-    """Prints every row in the order in which it is tried, with a comment where it does not come from the
-    built-in table. That table alone is printed as it was written, comments and all."""
+    """Prints all rows in the order of matching, with a comment on those that are not built in. The built-in
+    table alone is printed as written, with its comments."""
     try:
         from .extension import _C
         from .tools import schedule
@@ -244,7 +243,7 @@ def show_table(first: bool) -> int:
 
 
 def show_choices(first: bool, as_json: bool) -> int:
-    """Prints the files of the cache folder, with what groups ignore of them and why."""
+    """Prints the cache folder's files, and what groups ignore of them and why."""
     try:
         from .extension import _C
 
@@ -258,7 +257,7 @@ def show_choices(first: bool, as_json: bool) -> int:
 
 
 def accelerator(cuda_built: bool) -> AcceleratorInfo:
-    """The devices that torch sees, without starting one, and what becomes of their tensors."""
+    """The devices that torch sees, without starting one, and the path of their tensors."""
     import torch
 
     if not torch.accelerator.is_available():
@@ -270,15 +269,15 @@ def accelerator(cuda_built: bool) -> AcceleratorInfo:
 
 
 def cuda_build(record: BuildInfo) -> CudaBuild:
-    """What the build says of our CUDA library. `built`: "with 13.0 for sm_80, sm_90, PTX". `problem`: why it
-    was not built."""
+    """The build's record of our CUDA library. `built`: "with 13.0 for sm_80, sm_90, PTX"; None: not built, for
+    the reason in `problem`."""
     cuda = record.get("cuda")
     built = f"with {cuda['version']} for {', '.join(cuda['architectures'])}" if cuda else None
     return {"built": built, "devices": [], "problem": None if built else record.get("no_cuda")}
 
 
 def message_paths(variables: list[EnvVariable]) -> dict[str, str]:
-    """How send and recv travel, in a group on one node and in one on several."""
+    """How send and recv travel in a group on one node, and on several."""
     value = {row["name"]: row["value"].lower() for row in variables}
     by_mpi = value["MPI_GDR_SHM"] == "off" or value["MPI_GDR_P2P"] == "mpi"
     return {"on_one_node": "MPI" if by_mpi else "shared memory", "on_several": "MPI"}

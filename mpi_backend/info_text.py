@@ -1,4 +1,4 @@
-"""What `mpi-gdr info` collects, as lines for people."""
+"""`mpi-gdr info` as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .reports import (
 )
 
 Table = Literal["table_on_one_node", "table_two_level", "table"]
-# What is shown of the selection table: (nodes as the extension calls them, for people).
+# {key in the report: (nodes in the extension's terms, text)}
 TABLES: dict[Table, tuple[str, str]] = {
     "table_on_one_node": ("one", "on one node"),
     "table_two_level": ("several", "on several nodes, several ranks each"),
@@ -26,7 +26,7 @@ TABLES: dict[Table, tuple[str, str]] = {
 
 
 def as_text(report: InfoReport, everything: bool = False, algorithms: bool = False) -> str:
-    """Fits a screen, unless `everything` shows variables at their defaults, and `algorithms` the tables."""
+    """Fits a screen, except with `everything` (variables at their defaults) or `algorithms` (the tables)."""
     lines = [f"mpi-gdr {report['mpi_gdr']}, commit {report['commit'] or 'unknown'}"]
     error = report["extension"].get("error")
     lines += [f"ERROR: {text}" for text in ([error] if error else []) + report["errors"]]
@@ -48,7 +48,7 @@ def as_text(report: InfoReport, everything: bool = False, algorithms: bool = Fal
 
 
 def rows_of(report: InfoReport) -> list[tuple[str, str | None]]:
-    """(name, text) of each line; without text there is nothing to say."""
+    """(name, text) of each line; None: the line is left out."""
     of_host, torch, mpi = report["host"], report["torch"], report["mpi"]
     limits = {name: host.size_text(size) for name, size in of_host["limits"].items()}
     files = of_host["limits"]["open_files"]
@@ -100,21 +100,21 @@ def rows_of(report: InfoReport) -> list[tuple[str, str | None]]:
 
 
 def torch_text(torch: TorchInfo) -> str:
-    """Versions, in a line."""
+    """torch's versions, in a line."""
     devices = [f"{name} {found}" for name, found in (("cuda", torch["cuda"]), ("hip", torch["hip"])) if found]
     served = ", ".join(torch["built_for"]) or "none"
     return f"{torch['version']} (built for {served}), {', '.join(devices) or 'no accelerator'}"
 
 
 def launcher_text(launcher: LauncherInfo) -> str:
-    """Who started this process, in a line."""
+    """The launcher of this process, in a line."""
     by = launcher["started_by"]
     started = f"{by}, rank {launcher['rank']} of {launcher['size']}" if by else "none started this process"
     return f"{started}; `mpi-gdr run` takes {launcher['mpiexec']}"
 
 
 def started_text(mpi: MpiInfo) -> str | None:
-    """What is known once MPI has started (--init)."""
+    """Facts that only a started MPI has (--init), else None."""
     if not mpi["thread_level"]:
         return None
     return (
@@ -124,7 +124,7 @@ def started_text(mpi: MpiInfo) -> str | None:
 
 
 def variable_text(row: EnvVariable) -> str:
-    """The value; bytes also in units."""
+    """The value; sizes also in units."""
     value = row["value"]
     if row["name"].endswith(("_BYTES", "_MEMORY")) and value.isdecimal() and int(value) >= 1024:
         return f"{value} ({host.size_text(int(value))})"
@@ -141,7 +141,7 @@ def algorithm_lines(algorithms: AlgorithmTables) -> list[str]:
             upto = f"to {host.size_text(upper)}" if upper is not None and upper < 2**63 - 1 else "and more"
             sizes = f"from {host.size_text(row['from_bytes'])} {upto}"
             text = f"  {row['collective']:<24} {sizes}: {row['algorithm']}"
-            if leaders := row.get("leaders"):  # what the row asks for; a smaller node has fewer
+            if leaders := row.get("leaders"):  # requested; a smaller node has fewer
                 text += f", {leaders} leader{'s' if leaders > 1 else ''}"
             source = row.get("origin", "built-in")
             lines.append(text if source == "built-in" else f"{text} ({source})")
@@ -149,16 +149,16 @@ def algorithm_lines(algorithms: AlgorithmTables) -> list[str]:
 
 
 def choices_text(folder: str, files: list[ChoiceFile]) -> str:
-    """What is remembered, by file; or why nothing is."""
+    """Remembered choices by file, or why there are none."""
     if not folder:
         return (
-            "no choices are remembered: XDG_CACHE_HOME is no absolute path, and HOME is no folder of this "
-            "user's"
+            "no choices are remembered: XDG_CACHE_HOME is not an absolute path, and HOME is not this user's "
+            "folder"
         )
     if not files:
         return (
             f"no choices are remembered: {folder} has none. A group on one node writes there when it is "
-            "destroyed, unless MPI_GDR_ADAPT=off or rows of your own switch measuring off"
+            "destroyed, unless MPI_GDR_ADAPT=off or your own rows disable measuring"
         )
     lines = []
     for file in files:
@@ -170,7 +170,7 @@ def choices_text(folder: str, files: list[ChoiceFile]) -> str:
 
 
 def choice_text(choice: MeasuredChoice) -> str:
-    """A line."""
+    """One choice in a line."""
     sizes = f"{host.size_text(choice['from_bytes'])} to {host.size_text(choice['to_bytes'])}"
     memory = "group" if choice["group_memory"] else "ordinary"
     other = "staged" if choice["algorithm"] == "zero_copy" else "zero_copy"

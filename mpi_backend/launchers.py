@@ -1,7 +1,7 @@
-"""Which launcher started this process, and the rank variables of torch that follow; starts nothing itself.
+"""Detects the launcher of this process and derives torch's rank variables; starts nothing.
 
-Everything here is a function of an environment mapping, so that each row of the table is tested without its
-launcher. docs/launch.md shows the table to the user.
+All functions take an environment mapping, so that each row of the table is tested without its launcher.
+docs/launch.md shows the table to users.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Environment = Mapping[str, str]
 
 
 class Placement(NamedTuple):
-    """Where one process stands. `local_rank` and `local_size` are None where the launcher does not tell."""
+    """A process's ranks. `local_rank` and `local_size` are None if the launcher does not set them."""
 
     launcher: str
     rank: int
@@ -33,8 +33,7 @@ def _always(env: Environment) -> bool:
 
 
 class Launcher(NamedTuple):
-    """One row of the table: the variables to read, first one present wins, and when the row applies at
-    all."""
+    """One row of the table: variables to read, the first one present counts, and whether it applies."""
 
     name: str
     rank: tuple[str, ...]
@@ -42,13 +41,12 @@ class Launcher(NamedTuple):
     local_rank: tuple[str, ...] = ()
     local_size: tuple[str, ...] | Callable[[Environment], int | None] = ()
     applies: Callable[[Environment], bool] = _always
-    job: tuple[str, ...] = ()  # variables that name the job to its ranks on one node; see master_address.py
+    job: tuple[str, ...] = ()  # variables common to the job's ranks on a node; see master_address.py
 
     def read(self, env: Environment) -> Placement | None:
-        """The placement that this launcher's variables describe; None where they are absent or make no
-        sense."""
+        """The placement by this launcher's variables; None if they are absent or inconsistent."""
         rank = _first_number(env, self.rank)
-        # Some launchers tell the size only over PMI. A WORLD_SIZE that the user exported fills that gap.
+        # Some launchers pass the size over PMI only; an exported WORLD_SIZE replaces it.
         size = _first_number(env, (*self.size, "WORLD_SIZE"))
         if rank is None or size is None or not self.applies(env):
             return None
@@ -71,17 +69,15 @@ def _has_any(*prefixes: str) -> Callable[[Environment], bool]:
 
 
 def in_slurm_step(env: Environment) -> bool:
-    """True only in a task of `srun`. In a batch script and in an interactive shell Slurm sets SLURM_PROCID=0
-    and SLURM_NTASKS=N as well, though one process runs: to believe them would make it wait for the others for
-    ever."""
+    """True only in a task of `srun`. Batch scripts and interactive shells also have SLURM_PROCID=0 and
+    SLURM_NTASKS=N, but run one process, which would wait for the others for ever."""
     step = env.get("SLURM_STEP_ID", env.get("SLURM_STEPID", ""))
-    # The numbers from 0xfffffff0 on are reserved for the batch script, the interactive shell and the extern
-    # step.
+    # From 0xfffffff0 on: batch script, interactive shell and extern step.
     return step.isdecimal() and int(step) < 0xFFFFFFF0
 
 
 def _slurm_local_size(env: Environment) -> int | None:
-    """Tasks on this node, from a list such as "4(x2),1" that is indexed by SLURM_NODEID."""
+    """Tasks on this node, from a list such as "4(x2),1" indexed by SLURM_NODEID."""
     node = _first_number(env, ("SLURM_NODEID",))
     counts = env.get("SLURM_STEP_TASKS_PER_NODE", env.get("SLURM_TASKS_PER_NODE", ""))
     if node is not None:
@@ -93,7 +89,7 @@ def _slurm_local_size(env: Environment) -> int | None:
 
 
 def _flux_local_size(env: Environment) -> int | None:
-    """Flux tells it only where the job has one node."""
+    """Flux gives it for jobs of one node only."""
     return _first_number(env, ("FLUX_JOB_SIZE",)) if env.get("FLUX_JOB_NNODES") == "1" else None
 
 
@@ -106,19 +102,19 @@ _HYDRA = Launcher(
     job=("PMI_FD",),
 )
 
-# A batch system has given this process nodes.
+# Set inside a batch system's allocation.
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_URI", "COBALT_JOBID", "PE_HOSTFILE")
-# What launchers tell their processes, known to the table below or not. Left out is what users and containers
-# export: OMPI_MCA_*, PMIX_MCA_*, PMIX_VERSION, PALS_FANOUT, HYDRA_FULL_ERROR (of another package), ...
+# Variables that launchers set for their processes, including launchers missing in the table. Excludes what
+# users and containers export: OMPI_MCA_*, PMIX_MCA_*, PMIX_VERSION, PALS_FANOUT, HYDRA_FULL_ERROR (another
+# package), ...
 _TRACE = re.compile(
     r"PMI_|PMIX_(RANK|NAMESPACE|ID|SERVER_)|OMPI_(COMM_WORLD|WORLD|UNIVERSE)_|PRTE_LAUNCHED$|MPI_LOCAL|HYDI_"
     r"|HYDRA_BSTRAP_|(MV2|MVP)_COMM_WORLD_|MPISPAWN_|MPIRUN_|PALS_(APID|RANKID|NODEID)|ALPS_APP_"
     r"|FLUX_(JOB|TASK)_|SLURM_(PROCID$|STEP)|JSM_NAMESPACE_|PMGR_|MP_CHILD$|LAMRANK$"
 )
 
-# The order is the priority. Slurm comes last because mpiexec and mpirun start their own daemons with srun:
-# the ranks then inherit the Slurm variables of the daemon. PALS and Flux set PMI_RANK too and come before
-# Hydra to be distinguished.
+# In order of priority. Slurm is last: mpiexec and mpirun start their daemons with srun, whose variables the
+# ranks inherit. PALS and Flux also set PMI_RANK, so they precede Hydra.
 LAUNCHERS = (
     Launcher(
         "Open MPI mpirun",
@@ -185,14 +181,13 @@ LAUNCHERS = (
 
 
 def detect(env: Environment) -> Placement | None:
-    """The placement set by the MPI launcher or resource manager; None under none of them, and under
-    torchrun.
+    """The placement by the MPI launcher or resource manager; None without one, and under torchrun.
 
-    The first row that fits decides. What it leaves open about the node comes from a later row, if that row
-    agrees on rank and size: `srun --mpi=pmi2` tells the rank as PMI_RANK and the local rank as SLURM_LOCALID.
+    The first matching row decides. A later row that agrees on rank and size fills in missing local values:
+    `srun --mpi=pmi2` sets the rank as PMI_RANK and the local rank as SLURM_LOCALID.
     """
     if "TORCHELASTIC_RUN_ID" in env:
-        return None  # the variables below belong to the parent of torchrun
+        return None  # the variables belong to torchrun's parent
     found = [placement for row in LAUNCHERS if (placement := row.read(env)) is not None]
     if not found:
         return None
@@ -208,8 +203,8 @@ def detect(env: Environment) -> Placement | None:
 
 
 def rank_variables(env: Environment) -> dict[str, str]:
-    """The variables of torch to add to `env`: those that are missing, and none where they were set before
-    the ranks (RANK or TORCHELASTIC_RUN_ID is set) or where WORLD_SIZE contradicts the launcher."""
+    """torch's variables missing in `env`; {} if the ranks were set before (RANK or TORCHELASTIC_RUN_ID) or
+    WORLD_SIZE contradicts the launcher."""
     placement = None if "RANK" in env else detect(env)
     if placement is None or env.get("WORLD_SIZE", str(placement.size)) != str(placement.size):
         return {}
@@ -225,9 +220,8 @@ def rank_variables(env: Environment) -> dict[str, str]:
 def fill_environment(env: MutableMapping[str, str], *, lone_rank: bool = False) -> None:
     """Adds the rank variables to `env`.
 
-    A job of one rank gets them only on request (`lone_rank`, at init_process_group): many scripts take the
-    mere presence of RANK for a distributed job, and `srun python x.py` with one task is how they run without
-    one.
+    A job of one rank gets them on request only (`lone_rank`, at init_process_group): many scripts treat a
+    mere RANK as a distributed job, and run undistributed as `srun python x.py` with one task.
     """
     placement = detect(env)
     if placement is not None and (placement.size > 1 or lone_rank):
@@ -235,28 +229,26 @@ def fill_environment(env: MutableMapping[str, str], *, lone_rank: bool = False) 
 
 
 def traces(env: Environment) -> list[str]:
-    """Variables that a launcher or a batch system has left in `env`, in order of name."""
+    """Names of variables that a launcher or a batch system has left in `env`, sorted."""
     return sorted(name for name in env if _TRACE.match(name) or name in ALLOCATIONS)
 
 
 def are_of_an_allocation(found: list[str]) -> bool:
-    """Whether these traces are all a batch system's. A batch script has SLURM_PROCID as well, see
-    in_slurm_step()."""
+    """Whether all traces are a batch system's, whose script has SLURM_PROCID, too: see in_slurm_step()."""
     return all(name in ALLOCATIONS or name.startswith(("SLURM_", "FLUX_")) for name in found)
 
 
-def objection(env: Environment, rank: str | None, size: str | None, script: str) -> str | None:
-    """What keeps this process from being the rank that torch was given, and the cure; None if nothing does.
+def explain_mismatch(env: Environment, rank: str | None, size: str | None, script: str) -> str | None:
+    """Why this process cannot be the rank that torch was given, with the remedy; None if it can.
 
-    `rank`, `size`: as torch has them, by argument or by RANK and WORLD_SIZE; None where it has none.
-    `script`: to name in commands.
+    `rank`, `size`: by argument or by RANK and WORLD_SIZE, None if missing. `script`: name for commands.
     """
     placement = detect(env)
     if placement is not None:
         if (rank, size) == (str(placement.rank), str(placement.size)):
             return None
         ranks = "1 rank" if placement.size == 1 else f"{placement.size} ranks"
-        given, unset = _given(rank, size)
+        given, unset = describe_given(rank, size)
         own = "" if None in (rank, size) else ", or set MASTER_ADDR and MASTER_PORT for ranks of your own"
         return (
             f"{given} set, but {placement.launcher} started {ranks} and this is rank {placement.rank}: "
@@ -266,9 +258,9 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
         return None
     run = f"`mpi-gdr run -n {{}} {script}`"
     if rank is not None or size is not None:
-        given, unset = _given(rank, size)
+        given, unset = describe_given(rank, size)
         return (
-            f"{given} set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher has the rest: "
+            f"{given} set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher sets the rest: "
             f"{unset} for one rank alone, or start all ranks with {run.format(size or 'N')}"
         )
     found = traces(env)
@@ -280,14 +272,14 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
             f"process: {run.format(1)} for one rank, {run.format('N')} or its own launcher for more"
         )
     return (
-        f"a launcher left {', '.join(found[:4])} in the environment, which do not tell mpi-gdr this rank and "
+        f"a launcher left {', '.join(found[:4])} in the environment, which do not contain this rank and "
         f"the number of ranks: start with {run.format('N')} ({run.format(1)} for one rank alone), or set "
         "RANK and WORLD_SIZE in each rank"
     )
 
 
-def _given(rank: str | None, size: str | None) -> tuple[str, str]:
-    """("RANK=0 and WORLD_SIZE=2 are", "`unset RANK WORLD_SIZE`"), without what is None."""
+def describe_given(rank: str | None, size: str | None) -> tuple[str, str]:
+    """("RANK=0 and WORLD_SIZE=2 are", "`unset RANK WORLD_SIZE`"), without those that are None."""
     given = [(name, value) for name, value in (("RANK", rank), ("WORLD_SIZE", size)) if value is not None]
     text = " and ".join(f"{name}={value}" for name, value in given) + (" are" if len(given) > 1 else " is")
     return text, f"`unset {' '.join(name for name, _ in given)}`"

@@ -1,4 +1,4 @@
-"""Which MPI library this process uses, and why: found without torch, and without starting MPI."""
+"""Finds the MPI library of this process, without torch and without starting MPI."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from typing import NamedTuple
 VARIABLE = "MPI_GDR_MPI_LIBRARY"
 MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi_cray.so.12")  # Debian's, Cray's
 OPEN_MPI = ("libmpi.so.40",)
-ALL = (*MPICH, *OPEN_MPI, "libmpi_abi.so.1", "libmpi_abi.so.0")  # the last of the MPI 5.0 standard
-# Not what lies above them: libmpicxx, libmpifort, ...
+ALL = (*MPICH, *OPEN_MPI, "libmpi_abi.so.1", "libmpi_abi.so.0")  # the last two: the ABI of MPI 5.0
+# Excludes the libraries above it: libmpicxx, libmpifort, ...
 FILE = re.compile(r"lib(mpi|mpich|mpi_(abi|cray|intel|nvidia|amd|gnu_?\d*))\.so[.\d]*")
-# Programs that start ranks, and what they can start.
+# {program that starts ranks: libraries that it can start}
 DAEMONS = {
     **dict.fromkeys(("hydra_pmi_proxy", "hydra_bstrap_proxy", "mpiexec.hydra", "mpispawn"), MPICH),
     **dict.fromkeys(("prted", "prterun", "prte", "orted", "orterun"), OPEN_MPI),
 }
-# Of a file in them, the parents of which have the program.
+# Relative to an installation's prefix, the parent of the program's folder.
 LIBRARY_FOLDERS = ("lib", "lib64", "lib/release", "lib/*-linux-gnu", "lib64/*")
-ANCESTORS = 8  # that are looked at: wrappers may stand between a rank and its launcher
+ANCESTORS = 8  # that are examined: wrappers may stand between a rank and its launcher
 
 
 class MpiLibrary(NamedTuple):
-    """A file, and which rule has found it."""
+    """A library's file, and the rule that found it."""
 
     path: str
     origin: str
 
 
 class MpiLibraryError(ImportError):
-    """There is no MPI library, or more than one."""
+    """No MPI library, or more than one."""
 
 
 def find(env: Mapping[str, str] = os.environ) -> MpiLibrary:
-    """The first of: what this process has loaded (by mpi4py, say), MPI_GDR_MPI_LIBRARY, the launcher's, what
-    the dynamic loader finds, that of the mpich wheel beside this Python. Raises MpiLibraryError."""
+    """The first of: the one loaded already (by mpi4py, say), MPI_GDR_MPI_LIBRARY, the launcher's,
+    LD_LIBRARY_PATH's, the dynamic loader's, the mpich wheel's beside this Python. Raises MpiLibraryError."""
     asked = env.get(VARIABLE, "").strip()
     loaded = loaded_libraries()
     if len(loaded) > 1:
@@ -71,27 +71,27 @@ def find(env: Mapping[str, str] = os.environ) -> MpiLibrary:
 
 
 def loaded_libraries() -> list[str]:
-    """The files of MPI libraries that this process has mapped."""
+    """Files of MPI libraries that this process has mapped."""
     maps = Path("/proc/self/maps").read_text(errors="replace")
     files = {line.split(maxsplit=5)[5] for line in maps.splitlines() if "libmpi" in line}
     return sorted(file for file in files if FILE.fullmatch(Path(file).name))
 
 
 def is_same_file(asked: str, loaded: str) -> bool:
-    """`asked` may be a name for the loader, whose file is the one that is loaded already."""
+    """Whether `asked`, a path or a name for the loader, is the loaded file."""
     found = asked if "/" in asked else open_by_name(asked)
     return bool(found) and os.path.realpath(found) == os.path.realpath(loaded)
 
 
 def beside_launcher() -> Iterator[str]:
-    """The libraries in the installation of the program that has started this process."""
+    """Libraries in the installation of the program that started this process."""
     for program in ancestors():
         if program.name in DAEMONS:
             yield from existing(folders_of(program.parent.parent), DAEMONS[program.name])
 
 
 def ancestors() -> Iterator[Path]:
-    """The programs of the parents of this process, nearest first; those of other users cannot be seen."""
+    """Programs of this process's ancestors, nearest first, up to one of another user."""
     pid = os.getppid()
     for _ in range(ANCESTORS):
         if pid <= 1:
@@ -105,17 +105,17 @@ def ancestors() -> Iterator[Path]:
 
 
 def folders_of(prefix: Path) -> list[Path]:
-    """Where an installation may have its libraries."""
+    """Folders that may hold an installation's libraries."""
     return [folder for pattern in LIBRARY_FOLDERS for folder in sorted(prefix.glob(pattern))]
 
 
 def existing(folders: Iterable[Path], names: Sequence[str]) -> Iterator[str]:
-    """The files of these names, by folder."""
+    """The existing files of these names, by folder."""
     yield from (str(folder / name) for folder in folders for name in names if (folder / name).exists())
 
 
 def open_by_name(name: str) -> str:
-    """Where the dynamic loader finds it; "": nowhere. It stays loaded."""
+    """The file that the dynamic loader finds, which stays loaded; "": none."""
     before = set(loaded_libraries())
     try:
         ctypes.CDLL(name)
@@ -126,7 +126,7 @@ def open_by_name(name: str) -> str:
 
 
 def launchers_of(library: str) -> Iterator[str]:
-    """The launchers in the installation of a library, best first. Debian adds a suffix to their names."""
+    """Launchers in the library's installation, best first. Debian adds a suffix to their names."""
     path = Path(library)
     suffix = ".mpich" if path.name.startswith(("libmpich.", "libmpi.so.12")) else ".openmpi"
     names = [f"{name}{end}" for end in (suffix, ".hydra", "") for name in ("mpiexec", "mpirun")]

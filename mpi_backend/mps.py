@@ -1,6 +1,6 @@
-"""`mpi-gdr run --mps`: an MPS control daemon of the job's own, on this node, for as long as the job runs.
+"""`mpi-gdr run --mps`: an MPS control daemon on this node for the duration of the job.
 
-Without MPS the kernels of processes that share a GPU take turns; with it they run side by side.
+Without MPS the kernels of processes that share a GPU take turns; with it they run concurrently.
 """
 
 from __future__ import annotations
@@ -27,48 +27,46 @@ FORWARDED = {
 
 
 class MpsError(Exception):
-    """The daemon cannot be had; the message is for the user."""
+    """The daemon is not available; the message is for the user."""
 
 
 def run(command: Sequence[str], env: Mapping[str, str]) -> int:
-    """The exit status of `command`, negative for a signal, run beside a daemon. Raises MpsError, or OSError
-    if the command cannot be started."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where a parent has left it ignored, statuses are lost
+    """Runs `command` beside a daemon; returns its exit status, negative for a signal. Raises MpsError, or
+    OSError if the command cannot be started."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an inherited SIG_IGN would discard statuses
     awaited = {*FORWARDED, signal.SIGCHLD}
-    # From here on no signal ends this process: it must live to stop the daemon.
+    # Blocked, because this process must live to stop the daemon.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     try:
         with daemon(env, before) as found:
             process = subprocess.Popen(list(command), env={**env, **found}, preexec_fn=unblock(before))
             while process.poll() is None:
                 received = signal.sigwaitinfo(awaited)
-                # What a process sent goes on to the command; what a terminal sent has reached it already.
+                # Forwards signals of processes; a terminal's have reached the command already.
                 if received.si_signo != signal.SIGCHLD and received.si_code <= 0:
                     process.send_signal(received.si_signo)
         return process.returncode
     finally:
         while signal.sigtimedwait(awaited, 0) is not None:
-            pass  # what came late was for the command, too
+            pass  # late signals were for the command, too
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def unblock(mask: Iterable[int]) -> Callable[[], object]:
-    """For a child: a blocked signal would stay blocked in the program that it becomes."""
+    """For a child, whose program would inherit the blocked signals."""
     return lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextlib.contextmanager
 def daemon(env: Mapping[str, str], mask: Iterable[int] = ()) -> Iterator[dict[str, str]]:
-    """The variables by which the ranks find the daemon, which runs inside the block; `mask`: the signals that
-    are blocked in it. Raises MpsError."""
+    """Yields the variables by which ranks find the daemon. `mask`: its signal mask. Raises MpsError."""
     if shutil.which(CONTROL, path=env.get("PATH")) is None:
         raise MpsError(f"--mps: {CONTROL} is not on PATH; it comes with NVIDIA's driver")
-    # Not in TMPDIR: the daemon makes sockets there, whose paths may have 107 characters.
+    # Not in TMPDIR: paths of the daemon's sockets are limited to 107 characters.
     folder = tempfile.mkdtemp(prefix="mpi-gdr-mps-", dir="/tmp")
     found = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
     own = {**env, **found}
-    # With indices here the daemon would number the GPUs anew, and those of the ranks would mean others. Names
-    # mean the same everywhere.
+    # Given indices, the daemon would renumber the GPUs, and the ranks' indices would mean others.
     if any(entry.strip().isdecimal() for entry in env.get("CUDA_VISIBLE_DEVICES", "").split(",")):
         del own["CUDA_VISIBLE_DEVICES"]
     try:
@@ -81,10 +79,10 @@ def daemon(env: Mapping[str, str], mask: Iterable[int] = ()) -> Iterator[dict[st
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def control(env: Mapping[str, str], mask: Iterable[int], *arguments: str, say: str = "") -> None:
-    """Runs the control program. Raises MpsError with what it wrote."""
+def control(env: Mapping[str, str], mask: Iterable[int], *arguments: str, input_text: str = "") -> None:
+    """Runs the control program. Raises MpsError with its output."""
     command = [CONTROL, *arguments]
-    # Output into a file: the daemon keeps what it inherits, and a pipe would stay open.
+    # To a file: the daemon inherits the output, so a pipe would stay open.
     with tempfile.TemporaryFile("w+") as output:
         try:
             process = subprocess.Popen(
@@ -95,9 +93,9 @@ def control(env: Mapping[str, str], mask: Iterable[int], *arguments: str, say: s
                 stderr=subprocess.STDOUT,
                 text=True,
                 preexec_fn=unblock(mask),
-                start_new_session=True,  # Ctrl-C is for the ranks: they end better while the daemon is there
+                start_new_session=True,  # Ctrl-C is for the ranks, which end cleanly while the daemon runs
             )
-            process.communicate(say, timeout=SECONDS)
+            process.communicate(input_text, timeout=SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -111,20 +109,20 @@ def control(env: Mapping[str, str], mask: Iterable[int], *arguments: str, say: s
 
 
 def stop(env: Mapping[str, str], mask: Iterable[int], folder: Path) -> None:
-    """By its own command; if that does not work, by its process id. A daemon that did not start has none."""
+    """Quits the daemon by its command, else by its process id. A daemon that did not start has none."""
     pid_file = folder / f"{CONTROL}.pid"
     try:
-        control(env, mask, say="quit\n")
+        control(env, mask, input_text="quit\n")
     except MpsError:
         with contextlib.suppress(OSError, ValueError):
             os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
 
 def end_like(status: int) -> int:
-    """As a process that became the launcher would have ended: by the same signal, if it was one."""
+    """Ends like the launcher: by the same signal, if one ended it."""
     if status < 0:
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
-        return 128 - status  # this one does not end a process
+        return 128 - status  # for signals that do not end a process
     return status

@@ -1,8 +1,5 @@
-"""For the commands that run on ranks (selftest, bench, tune): is this process one, or must it start them by
-`mpi-gdr run`?
-
-torch is imported late, so that the command line answers at once.
-"""
+"""For commands that run on ranks (bench, demo, selftest, tune) or start them by `mpi-gdr run`. Imports torch
+late, so that the command line answers at once."""
 
 from __future__ import annotations
 
@@ -20,22 +17,20 @@ from . import launchers, master_address
 from .command_line import refusal
 from .reports import JobSummary, MpiInfo
 
-# A path, since Python looks for a module's name (-m) in the current folder first.
+# A path, because Python searches the current folder first for a module's name (-m).
 MPI_GDR = str(Path(__file__).with_name("__main__.py"))
 
 
 def is_rank(env: launchers.Environment) -> bool:
-    """True where a launcher started this process: an MPI launcher, torchrun, or a user who set RANK."""
+    """Whether an MPI launcher, torchrun, or a user who set RANK started this process."""
     return "RANK" in env or launchers.detect(env) is not None
 
 
 def ranks_to_start(parser: argparse.ArgumentParser, n: int | None) -> int | None:
-    """None if this process is a rank; else how many it must start. Ends the program if it can do neither."""
+    """None if this process is a rank; else the number of ranks to start. Exits on a contradiction."""
     if not is_rank(os.environ):
         if n is None:
-            parser.error(
-                f"no launcher started this process: say `{parser.prog} -n N ...`, or put a launcher in front"
-            )
+            parser.error(f"no launcher started this process: use `{parser.prog} -n N ...`, or a launcher")
         return n
     placement = launchers.detect(os.environ)
     size = int(os.environ.get("WORLD_SIZE", placement.size if placement else 1))
@@ -45,17 +40,17 @@ def ranks_to_start(parser: argparse.ArgumentParser, n: int | None) -> int | None
 
 
 def command_of_job(n: int, command: str, argv: list[str]) -> list[str]:
-    """Arguments of `mpi-gdr run` that run our own `command` on n ranks."""
+    """Arguments of `mpi-gdr run` for our own `command` on n ranks."""
     return ["-n", str(n), MPI_GDR, command, *argv]
 
 
 def mpi_gdr(*words: str) -> list[str]:
-    """`mpi-gdr WORDS`, for a process of its own."""
+    """`mpi-gdr WORDS` as a command line."""
     return [sys.executable, MPI_GDR, *words]
 
 
 def without_ranks(argv: list[str]) -> list[str]:
-    """argv less `-n N`, which the launcher gets instead."""
+    """argv without `-n N`, which is passed to the launcher."""
     kept, skip = [], False
     for word in argv:
         if skip:
@@ -68,7 +63,7 @@ def without_ranks(argv: list[str]) -> list[str]:
 
 
 def require_matplotlib(parser: argparse.ArgumentParser, what: str) -> None:
-    """Before anything is measured: a picture is drawn last."""
+    """Called before any measurement, because the picture is drawn last."""
     if importlib.util.find_spec("matplotlib") is None:
         parser.error(
             f"{what} draws with matplotlib, which is not installed: pip install matplotlib, or this package "
@@ -77,7 +72,7 @@ def require_matplotlib(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def check_device(parser: argparse.ArgumentParser, name: str) -> None:
-    """Ends the program for a --device that torch does not know, or that is missing where the ranks run."""
+    """Exits if torch does not know the --device, or this host lacks it and runs the ranks."""
     if name == "cpu":
         return
     import torch
@@ -87,14 +82,14 @@ def check_device(parser: argparse.ArgumentParser, name: str) -> None:
     except RuntimeError:
         parser.error(f"--device {name}: expected cpu, cuda or another device type of torch")
     module = getattr(torch, kind, None)
-    # In an allocation the ranks may run on other hosts than the command that starts them.
+    # In an allocation the ranks may run on other hosts than this command.
     is_here = is_rank(os.environ) or not any(name in os.environ for name in launchers.ALLOCATIONS)
     if is_here and not (module and hasattr(module, "is_available") and module.is_available()):
         parser.error(f"--device {name}: torch sees no such device here")
 
 
 def check_backend(parser: argparse.ArgumentParser, name: str, *others: str) -> None:
-    """Ends the program for a --backend that torch does not have. `others`: what it may be besides."""
+    """Exits if torch lacks the --backend. `others`: further valid names."""
     known = ("mpi-gdr", "gloo", "fake", *others)
     if name in known:
         return
@@ -108,7 +103,7 @@ def check_backend(parser: argparse.ArgumentParser, name: str, *others: str) -> N
 
 
 def environment_of_job(backend: str) -> dict[str, str]:
-    """Of this process, with what the ranks of a job over this backend need."""
+    """This process's environment with additions for a job over `backend`."""
     environment = dict(os.environ)
     if backend not in ("mpi-gdr", "mpi"):
         settle_local_address(environment)
@@ -116,11 +111,11 @@ def environment_of_job(backend: str) -> dict[str, str]:
 
 
 def settle_local_address(env: MutableMapping[str, str]) -> None:
-    """MASTER_ADDR and MASTER_PORT for ranks on this host. Without them the rendezvous starts MPI, and Gloo is
-    slower in a process that also holds MPI."""
+    """Sets MASTER_ADDR and MASTER_PORT for ranks on this host. Otherwise the rendezvous starts MPI, and Gloo
+    is slower in a process that also holds MPI."""
     if "MASTER_ADDR" in env or "MASTER_PORT" in env:
         return
-    while True:  # below the ports that the kernel gives to others until rank 0 listens
+    while True:  # below ephemeral ports, which the kernel may assign before rank 0 listens
         port = master_address.FIRST_PORT + secrets.randbelow(master_address.PORTS)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             env["MASTER_ADDR"], env["MASTER_PORT"] = "127.0.0.1", str(port)
@@ -128,7 +123,7 @@ def settle_local_address(env: MutableMapping[str, str]) -> None:
 
 
 def summary(backend: str) -> JobSummary:
-    """What runs here, after init_process_group: the head of both reports."""
+    """The head of a report. Call it after init_process_group."""
     import torch
     import torch.distributed as dist
 
@@ -150,7 +145,7 @@ def summary(backend: str) -> JobSummary:
 
 
 def add_library(report: JobSummary, info: MpiInfo) -> None:
-    """What a summary tells of MPI."""
+    """Adds MPI's part to a summary."""
     report["library"] = " ".join(info["library"].splitlines()[0].split())
     report["bootstrap"] = info["bootstrap"]
     report["thread_level"] = info["thread_level"]
@@ -158,7 +153,7 @@ def add_library(report: JobSummary, info: MpiInfo) -> None:
 
 
 def summary_lines(report: JobSummary) -> list[str]:
-    """The summary for people: one line, or two where MPI is known."""
+    """The summary as text: one line, or two with MPI."""
     lines = [
         f"mpi-gdr {report['mpi_gdr']}, torch {report['torch']}, backend {report['backend']}, "
         f"{report['ranks']} ranks"

@@ -1,4 +1,4 @@
-"""Collectives that torch 2.13 has renamed, by the name that this torch does not warn of."""
+"""Collectives renamed by torch 2.13, under the name for which this torch does not warn."""
 
 from __future__ import annotations
 

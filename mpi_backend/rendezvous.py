@@ -1,10 +1,9 @@
-"""torch's env:// rendezvous, inside init_process_group: the store where the ranks of an MPI launcher meet.
+"""torch's env:// rendezvous inside init_process_group: the store of ranks that an MPI launcher started.
 
-mpirun tells a process its rank and size, but no address. MPI itself is the way out: it connects the ranks
-with what its launcher gave it. Rank 0 opens a store, on the port of master_address.py where that is known and
-free, and broadcasts over MPI where it is. One rank alone needs none. Where this MPI cannot use the launcher
-that was taken, the ranks meet at the settled address instead. In every other case torch's own handler runs,
-unchanged.
+mpirun gives a process its rank and size but no address, so MPI connects the ranks: rank 0 opens a store, on
+the port of master_address.py if that is known and free, and broadcasts its address over MPI. A single rank
+needs no MPI. If this MPI cannot start under the launcher, the ranks meet at the settled address. In all other
+cases torch's own handler runs unchanged.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from . import launchers, master_address
 if TYPE_CHECKING:
     from torch.distributed import Store, TCPStore
 
-Met: TypeAlias = "tuple[Store, int, int]"  # the store, rank, world size
-Handler: TypeAlias = "Callable[..., Iterator[Met]]"  # of a rendezvous, as torch keeps them
+Met: TypeAlias = "tuple[Store, int, int]"  # store, rank, world size
+Handler: TypeAlias = "Callable[..., Iterator[Met]]"  # a rendezvous handler of torch
 
 PROBE_SECONDS = 5.0
-KEY_SECONDS = 10.0  # rank 0 sets it at once when it listens
+KEY_SECONDS = 10.0  # rank 0 sets it once it listens
 JOB_KEY = "mpi-gdr/job"
-_store: TCPStore | None = None  # of the job, where its ranks met at the settled address
+_store: TCPStore | None = None  # the job's, if its ranks met at the settled address
 _times_met = 0
 
 
@@ -52,7 +51,7 @@ def env_handler(
         check_ranks(*given, missing)
         alone = ranks is None and given in ((None, None), ("0", "1"))
         if given == (None, None):
-            say_alone()
+            become_single_rank()
     if not missing or (ranks is None and not alone):
         yield from original(url, **kwargs)
         return
@@ -69,11 +68,11 @@ def env_handler(
 
 
 def meet(rank: int, size: int, timeout: timedelta) -> Store:
-    """The store of the ranks that a launcher started: over MPI if that can start, else as settled."""
+    """The store of a launcher's ranks: over MPI if it can start, else at the settled address."""
     from ._creator import select_accelerator
     from .extension import _C
 
-    problem = " ".join(_C.objection_to_launcher(size).split())
+    problem = " ".join(_C.explain_launcher_mismatch(size).split())
     where = master_address.offered(os.environ)
     if problem:
         if where is None:
@@ -85,13 +84,13 @@ def meet(rank: int, size: int, timeout: timedelta) -> Store:
 
 
 def given_ranks(url: str, env: launchers.Environment) -> tuple[str | None, str | None]:
-    """(rank, size) that torch was given, by argument or variable."""
+    """(rank, size) given to torch by argument or variable."""
     query = dict(parse_qsl(urlparse(url).query))
     return query.get("rank", env.get("RANK")), query.get("world_size", env.get("WORLD_SIZE"))
 
 
 def ranks_of_launcher(url: str, env: launchers.Environment) -> tuple[int, int] | None:
-    """(rank, size) of the job that torch asks for, if an MPI launcher started exactly that job; else None."""
+    """(rank, size) that torch requests, if an MPI launcher started exactly that job; else None."""
     placement = launchers.detect(env)
     if placement is None:
         return None
@@ -100,8 +99,8 @@ def ranks_of_launcher(url: str, env: launchers.Environment) -> tuple[int, int] |
 
 
 def is_for_us() -> bool:
-    """Whether init_process_group was asked for this backend. torch does not tell its handlers; the frame of
-    the caller does."""
+    """Whether init_process_group was called for this backend, by its frame: torch does not pass it to
+    handlers."""
     from torch.distributed import Backend
 
     from ._autoload import NAME
@@ -116,15 +115,15 @@ def is_for_us() -> bool:
 
 
 def check_ranks(rank: str | None, size: str | None, address_is_missing: bool) -> None:
-    """Raises ValueError with the cure where variables of another job, or of none, would mislead torch."""
-    problem = launchers.objection(os.environ, rank, size, name_of_script())
-    # Ranks of the user's own under a launcher are fine if he says where they meet.
+    """Raises ValueError with the remedy if variables of another job, or of none, would mislead torch."""
+    problem = launchers.explain_mismatch(os.environ, rank, size, name_of_script())
+    # A user's own ranks under a launcher are valid with an address.
     if problem is not None and (address_is_missing or None in (rank, size)):
         raise ValueError(f"mpi-gdr: {problem}")
 
 
-def say_alone() -> None:
-    """Makes this process, which nothing tells a rank, a world of its own."""
+def become_single_rank() -> None:
+    """Makes this process, which has no rank, a world of one."""
     print(
         "mpi-gdr: no launcher: a world of one rank; start N ranks with "
         f"`mpi-gdr run -n N {name_of_script()}`",
@@ -135,7 +134,7 @@ def say_alone() -> None:
 
 
 def name_of_script() -> str:
-    """Of the running program, to name in commands."""
+    """The running program's name, for commands in messages."""
     name = Path(sys.argv[0]).name
     return name if name.endswith(".py") else "script.py"
 
@@ -144,8 +143,8 @@ def name_of_script() -> str:
 
 
 def meet_as_settled(where: master_address.Meeting, rank: int, size: int, timeout: timedelta) -> Store:
-    """The store at an address that each rank has worked out by itself. It is asked for the key of the job:
-    another program's store may have the port. One store serves all process groups of the job."""
+    """The store at an address that each rank has computed. Its key must be the job's, because another program
+    may own the port. One store serves all init_process_group calls of the job."""
     global _store, _times_met
     from torch.distributed import PrefixStore
 
@@ -161,8 +160,8 @@ def serve_job(where: master_address.Meeting, size: int, timeout: timedelta) -> T
         listener = open_listener(where.address == master_address.LOOPBACK, where.port)
     except OSError as error:
         raise RuntimeError(
-            f"mpi-gdr: rank 0 cannot listen on port {where.port}, on which the ranks of this job have "
-            f"settled ({error.strerror}): set MASTER_ADDR and MASTER_PORT for all ranks"
+            f"mpi-gdr: rank 0 cannot listen on port {where.port}, which the ranks of this job have "
+            f"agreed on ({error.strerror}): set MASTER_ADDR and MASTER_PORT for all ranks"
         ) from error
     store = store_on(listener, size, timeout)
     store.set(JOB_KEY, where.job)
@@ -170,7 +169,7 @@ def serve_job(where: master_address.Meeting, size: int, timeout: timedelta) -> T
 
 
 def join_job(where: master_address.Meeting, size: int, timeout: timedelta) -> TCPStore:
-    """The others: connect to it, and make sure that it is this job's."""
+    """Other ranks: connect, and verify that the store is this job's."""
     store = client_store(where.address, where.port, size, timeout)
     deadline = time.monotonic() + KEY_SECONDS
     while not store.check([JOB_KEY]) and time.monotonic() < deadline:
@@ -187,7 +186,7 @@ def join_job(where: master_address.Meeting, size: int, timeout: timedelta) -> TC
 
 
 def create_store(rank: int, size: int, timeout: timedelta) -> TCPStore:
-    """The store of the job, with MASTER_ADDR and MASTER_PORT set to where this rank reaches it."""
+    """The job's store. Sets MASTER_ADDR and MASTER_PORT to where this rank reaches it."""
     from .extension import _C
 
     store, message = None, b""
@@ -195,7 +194,7 @@ def create_store(rank: int, size: int, timeout: timedelta) -> TCPStore:
         try:
             store, lines = open_store(_C.mpi_info()["nodes"] == 1, size, timeout)
         except (OSError, RuntimeError) as error:
-            lines = ["error", str(error)]  # sent to the others, or they would wait for the broadcast for ever
+            lines = ["error", str(error)]  # broadcast, because the others wait for it
         message = "\n".join(lines).encode()
     port_text, *addresses = _C.broadcast_bytes(message, 0).decode().split("\n")
     if port_text == "error":
@@ -210,10 +209,9 @@ def create_store(rank: int, size: int, timeout: timedelta) -> TCPStore:
 
 
 def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[TCPStore, list[str]]:
-    """Rank 0: the store, already listening, and the lines to broadcast: the port, then the candidate
-    addresses.
+    """Rank 0: the listening store, and the lines to broadcast: its port, then candidate addresses.
 
-    Listening comes first: had the others to know it before, another program could take the port in between.
+    It listens first: otherwise another program could take the port before the others connect.
     """
     settled = master_address.offered(os.environ)
     own = [os.environ.get("MPI_GDR_MASTER_ADDR", ""), master_address.user_value(os.environ, "MASTER_ADDR")]
@@ -238,7 +236,7 @@ def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[TCPSto
 
 
 def store_on(listener: socket.socket, size: int, timeout: timedelta) -> TCPStore:
-    """The store behind a socket that listens."""
+    """The store behind a listening socket."""
     from torch.distributed import TCPStore
 
     return TCPStore(
@@ -254,18 +252,18 @@ def store_on(listener: socket.socket, size: int, timeout: timedelta) -> TCPStore
 
 
 def client_store(address: str, port: int, size: int, timeout: timedelta) -> TCPStore:
-    """The store at an address."""
+    """Connects to the store at an address."""
     from torch.distributed import TCPStore
 
     return TCPStore(address, port, size, is_master=False, timeout=timeout, wait_for_workers=False)
 
 
 def open_listener(loopback_only: bool, port: int) -> socket.socket:
-    """A listening socket, on a free port if `port` is 0: of the loopback only, or of all interfaces."""
+    """A listening socket on the loopback only or on all interfaces; `port` 0: any free port."""
     if loopback_only:
         return socket.create_server(("127.0.0.1", port), backlog=socket.SOMAXCONN)
     if socket.has_dualstack_ipv6():
-        with contextlib.suppress(OSError):  # compiled in, but switched off on this node
+        with contextlib.suppress(OSError):  # compiled in, but disabled on this node
             return socket.create_server(
                 ("", port), family=socket.AF_INET6, backlog=socket.SOMAXCONN, dualstack_ipv6=True
             )
@@ -273,12 +271,12 @@ def open_listener(loopback_only: bool, port: int) -> socket.socket:
 
 
 def node_addresses() -> list[str]:
-    """Names and addresses under which other nodes may know this one, best first."""
+    """Names and addresses by which other nodes may reach this one, best first."""
     name = socket.gethostname()
     candidates = [name, socket.getfqdn(name)]
     with contextlib.suppress(OSError):
         candidates += [str(info[4][0]) for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
-    # The address of the interface that leads outside; connecting a datagram socket sends nothing.
+    # The outward interface's address; connecting a datagram socket sends nothing.
     for family, target in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
@@ -288,8 +286,7 @@ def node_addresses() -> list[str]:
 
 
 def first_reachable(addresses: list[str], port: int) -> str:
-    """The first address that accepts a connection. A single one is not probed: the store names it if it
-    fails."""
+    """The first address that accepts a connection. A single one is not probed: the store's error names it."""
     if len(addresses) == 1:
         return addresses[0]
     for address in addresses:

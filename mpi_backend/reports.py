@@ -1,5 +1,4 @@
-"""The dicts that the extension hands to Python, by the names that `_C.pyi` gives them; and what commands make
-of them."""
+"""The dicts that the extension returns, named as in `_C.pyi`, and the commands' reports made of them."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from .host import HostFacts
 
 
 class MpiInfo(TypedDict):
-    """Of the MPI library; what only a started one tells is "" or -1 before."""
+    """The MPI library. Fields that only a started MPI provides are "" or -1 before."""
 
     library: str
     library_path: str
@@ -29,7 +28,7 @@ class MpiInfo(TypedDict):
 
 
 class CudaInfo(TypedDict):
-    """Of the CUDA library. `built`: for what; None: it is not loaded, and `problem` says why. `queues`: why
+    """The CUDA library. `built`: its targets; None: not loaded, for the reason in `problem`. `queues`: why
     CUDA_DEVICE_MAX_CONNECTIONS is too small."""
 
     library: str | None
@@ -40,8 +39,8 @@ class CudaInfo(TypedDict):
 
 
 class EnvVariable(TypedDict):
-    """One MPI_GDR_* variable with what is in force. `source`: environment or default. `equal`: ranks that
-    differ in it are refused."""
+    """An MPI_GDR_* variable in force. `source`: environment or default. `equal`: must not differ between
+    ranks."""
 
     name: str
     default: str
@@ -54,7 +53,7 @@ class EnvVariable(TypedDict):
 
 
 class EnvProblem(TypedDict):
-    """What is wrong with a variable of the environment. Not `bad`: only unknown."""
+    """A problem with an environment variable. `bad`: invalid value; otherwise an unknown name."""
 
     name: str
     message: str
@@ -62,11 +61,11 @@ class EnvProblem(TypedDict):
 
 
 class _Leaders(TypedDict, total=False):
-    leaders: int  # where the row names a number
+    leaders: int  # if the row names a number
 
 
 class SelectionRange(_Leaders):
-    """The algorithm for the bytes [from_bytes, to_bytes). `to_bytes` None: open."""
+    """The algorithm for [from_bytes, to_bytes); `to_bytes` None: no upper limit."""
 
     collective: str
     from_bytes: int
@@ -76,8 +75,8 @@ class SelectionRange(_Leaders):
 
 
 class MeasuredChoice(TypedDict):
-    """What `adaptive` runs for the bytes [from_bytes, to_bytes), with tensors in group memory or others.
-    `speedup`: over the other algorithm; None: not measured, or not by this rank."""
+    """The algorithm of `adaptive` for [from_bytes, to_bytes), by kind of memory. `speedup`: over the other
+    algorithm; None: not measured, or not by this rank."""
 
     collective: str
     from_bytes: int
@@ -88,8 +87,8 @@ class MeasuredChoice(TypedDict):
 
 
 class ChoiceFile(TypedDict):
-    """What groups of earlier jobs have measured: `key` names processor, MPI, number of ranks and table.
-    `problem`: why groups ignore the file; "": they do not."""
+    """Measurements of earlier jobs' groups: `key` names processor, MPI, number of ranks and table. `problem`:
+    why groups ignore the file, or ""."""
 
     path: str
     key: str
@@ -98,22 +97,22 @@ class ChoiceFile(TypedDict):
 
 
 class AlgorithmInfo(TypedDict):
-    """One row of the registry. `native`: MPI's own call, without a schedule."""
+    """A registered algorithm. `native`: MPI's own call, without a schedule."""
 
     collective: str
     name: str
     native: bool
     shared: bool
     two_level: bool
-    ordered: bool  # the same bits whatever runs: MPI_GDR_BITS=order
-    flat: bool  # may be an exact sum: MPI_GDR_BITS=exact
+    ordered: bool  # allowed by MPI_GDR_BITS=order
+    flat: bool  # allowed by MPI_GDR_BITS=exact
     summary: str
     variable: str
 
 
 class _JobOptional(TypedDict, total=False):
-    gpu: str  # where there is one
-    library: str  # of MPI; this and the following only in jobs that start it
+    gpu: str  # if there is one
+    library: str  # MPI's; this and the following only in jobs that start it
     bootstrap: str
     thread_level: str
     nodes: int
@@ -121,7 +120,7 @@ class _JobOptional(TypedDict, total=False):
 
 
 class JobSummary(_JobOptional):
-    """What runs: the head of the reports of `selftest` and `bench`."""
+    """The job: the head of the reports of `selftest`, `bench` and `tune`."""
 
     mpi_gdr: str
     torch: str
@@ -135,11 +134,11 @@ class TorchInfo(TypedDict):
     version: str
     cuda: str | None
     hip: str | None
-    built_for: list[str]  # the minor versions that there are extensions for
+    built_for: list[str]  # minor versions that have an extension
 
 
 class LauncherInfo(TypedDict):
-    """What has started this process; None: no launcher. `mpiexec`: what `mpi-gdr run` takes."""
+    """The launcher of this process, None without one. `mpiexec`: what `mpi-gdr run` uses."""
 
     started_by: str | None
     rank: int | None
@@ -148,7 +147,7 @@ class LauncherInfo(TypedDict):
 
 
 class ExtensionInfo(TypedDict, total=False):
-    """`error`: it cannot be loaded; then without `path`."""
+    """`error`: why it cannot be loaded; `path` is missing then."""
 
     mpi_abis: list[str] | None
     compiler: str | None
@@ -157,7 +156,7 @@ class ExtensionInfo(TypedDict, total=False):
 
 
 class AcceleratorInfo(TypedDict):
-    """The devices that torch sees; without any, the type is None."""
+    """The devices that torch sees; `type` is None without any."""
 
     type: str | None
     count: int
@@ -165,14 +164,14 @@ class AcceleratorInfo(TypedDict):
 
 
 class KernelInfo(TypedDict, total=False):
-    """The instruction set of the reduction kernels."""
+    """Instruction sets of the reduction kernels."""
 
     selected: str
     available: list[str]
 
 
 class CudaBuild(TypedDict):
-    """Of our CUDA library."""
+    """Our CUDA library."""
 
     built: str | None
     devices: list[str]
@@ -180,7 +179,7 @@ class CudaBuild(TypedDict):
 
 
 class AlgorithmTables(TypedDict):
-    """Of groups of `size` ranks."""
+    """Tables for groups of `size` ranks."""
 
     size: int
     table_on_one_node: list[SelectionRange]
@@ -189,7 +188,7 @@ class AlgorithmTables(TypedDict):
 
 
 class InfoReport(TypedDict):
-    """What `mpi-gdr info --json` prints. What only the extension knows is empty without it."""
+    """The object of `mpi-gdr info --json`. Fields from the extension are empty without it."""
 
     mpi_gdr: str
     commit: str | None
@@ -205,7 +204,7 @@ class InfoReport(TypedDict):
     kernels: KernelInfo
     cuda: CudaBuild
     mpi: MpiInfo
-    mpi_library_is: str | None  # how it was found
+    mpi_library_is: str | None  # the rule that found it
     network: str | None
     messages: dict[str, str]
     variables: list[EnvVariable]

@@ -1,7 +1,7 @@
-"""`mpi-gdr run`, outside the job: becomes the launcher of the MPI that the ranks will load, with a program.
+"""`mpi-gdr run`: replaces this process by the launcher of the MPI that the ranks will load.
 
-The launcher replaces this process, so signals and the exit status are its own; with --mps this process stays
-as its parent, to stop the daemon behind it. torch is not imported.
+So signals and the exit status are the launcher's. With --mps this process stays as its parent, to stop the
+daemon. Does not import torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROGRAM is a Python script (*.py), `-m MODULE`, or an executable. All words afte
 Options of the launcher itself go before a `--`:
   mpi-gdr run -n 4 -genv UCX_TLS tcp,self -- train.py --lr 1e-3
 """
-# Each with the names that other launchers have for it.
+# Each with the names of other launchers.
 RANKS = ("-n", "-np", "--np")
 RANKS_PER_NODE = (
     *("--ranks-per-node", "--nproc-per-node", "--nproc_per_node", "--ppn", "-ppn"),
@@ -36,13 +36,13 @@ RANKS_PER_NODE = (
 )
 OPTIONS_WITH_VALUE = (*RANKS, *RANKS_PER_NODE, "--hostfile", "--ranks-per-gpu", "--mpiexec")
 HINTS = {
-    "-N": "means nodes to srun and ranks per node to Open MPI: say --ranks-per-node K",
+    "-N": "means nodes to srun and ranks per node to Open MPI: use --ranks-per-node K",
     "--nnodes": "is given by --hostfile, or by the batch system",
     "--nodes": "is given by --hostfile, or by the batch system",
 }
 SECRET = "MPI_GDR_SECRET"
 ADDRESS = "MPI_GDR_MASTER_ADDR"
-# Options of launchers that say where ranks go: rank 0 need not be on the first host of the host file.
+# Launcher options that place ranks: rank 0 may then be on another host than the host file's first.
 HOST_OPTIONS = {"-hosts", "-host", "--host", "-H", "-map-by", "--map-by", ":"} | {
     f"{dashes}{name}"
     for dashes in ("-", "--")
@@ -51,14 +51,14 @@ HOST_OPTIONS = {"-hosts", "-host", "--host", "-H", "-map-by", "--map-by", ":"} |
 
 
 class Host(NamedTuple):
-    """A node of a host file."""
+    """A host file's node."""
 
     name: str
     slots: int
 
 
 def main(argv: list[str]) -> int:
-    """Does not return if all goes well."""
+    """Returns only on failure or with --mps."""
     options, launcher_options, program = parse(argv)
     mpiexec = options.mpiexec or find_mpiexec()
     if mpiexec is None:
@@ -76,17 +76,17 @@ def main(argv: list[str]) -> int:
     if options.n is None:
         nodes = number_of_nodes(hosts, os.environ)
         if nodes is None:
-            return complain("-n is missing, and nothing tells how many nodes this allocation has", 2)
+            return complain("-n is missing, and the number of nodes of this allocation is unknown", 2)
         options.n = nodes * options.ranks_per_node
     if hosts is None and any(name in os.environ for name in ALLOCATIONS):
         print(f"mpi-gdr run: {options.n} ranks, placed by the launcher in this allocation", file=sys.stderr)
     else:
         counts = place(options.n, hosts, options.ranks_per_node)
-        for name, count in counts.items():  # on stderr: stdout belongs to the program
+        for name, count in counts.items():  # stdout belongs to the program
             print(f"mpi-gdr run: {name}: {count} of {options.n} ranks", file=sys.stderr)
         if hosts and len(counts) > 1 and not HOST_OPTIONS.intersection(launcher_options):
             first_host = hosts[0].name
-        # Here the ranks would find out, too, but each by itself.
+        # Reported once here, where each rank would report it.
         if options.ranks_per_gpu and all(is_this_host(name) for name in counts):
             gpus = gpu_share.visible_gpus(os.environ)
             fullest = max(counts.values())
@@ -99,8 +99,7 @@ def main(argv: list[str]) -> int:
         added[gpu_share.VARIABLE] = str(options.ranks_per_gpu)
     if "MASTER_ADDR" not in os.environ and not os.environ.get(ADDRESS) and is_reachable_name(first_host):
         added[ADDRESS] = first_host
-    # The ranks know each other's messages by it, and with ADDRESS the job. In the environment: all users can
-    # read command lines.
+    # Authenticates the ranks' messages, with ADDRESS identifies the job. All users can read command lines.
     if ADDRESS in added or not os.environ.get(SECRET):
         added[SECRET] = secrets.token_hex(32)
     if Path(mpiexec).name == "mpirun_rsh":
@@ -123,7 +122,7 @@ def main(argv: list[str]) -> int:
 
 
 def complain(sentence: str, status: int) -> int:
-    """Says why nothing is started; returns the status."""
+    """Prints why nothing is started; returns the status."""
     print(f"mpi-gdr run: {sentence}", file=sys.stderr)
     return status
 
@@ -152,7 +151,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
         help="ranks on each node; without -n, on all nodes",
     )
     parser.add_argument("--ranks-per-gpu", type=positive, metavar="K", help="ranks that share each GPU")
-    parser.add_argument("--mps", action="store_true", help="with an MPS daemon for these GPUs, on one node")
+    parser.add_argument("--mps", action="store_true", help="start an MPS daemon for these GPUs, on one node")
     parser.add_argument("--mpiexec", metavar="PATH", type=executable, help="use this launcher instead")
     ours, rest = split_own_options(argv)
     options = parser.parse_args(ours)
@@ -170,14 +169,14 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
         cut = rest.index("--")
         launcher_options, rest = rest[:cut], rest[cut + 1 :]
     if not rest or rest == ["-m"]:
-        parser.error("a program is missing")
+        parser.error("PROGRAM is missing")
     if options.n is None and options.ranks_per_node is None:
         parser.error("-n is missing")
     return options, launcher_options, rest
 
 
 def split_own_options(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Cuts where our own options end: argparse would also eat those of the program."""
+    """Splits argv after our own options: argparse would also consume the program's."""
     i = 0
     while i < len(argv):
         word = argv[i]
@@ -193,14 +192,14 @@ def split_own_options(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def positive(text: str) -> int:
-    """Reads a number that counts something, or seconds, of which timedelta takes that many; for argparse."""
+    """Parses a count, or seconds within timedelta's range; for argparse."""
     if not text.isdecimal() or not 1 <= int(text) <= 10**9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {10**9}")
     return int(text)
 
 
 def executable(text: str) -> str:
-    """Reads a program's name as its full path; for argparse."""
+    """Parses a program's name into its full path; for argparse."""
     path = shutil.which(text)
     if path is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an executable file")
@@ -208,8 +207,8 @@ def executable(text: str) -> str:
 
 
 def program_command(program: list[str]) -> list[str]:
-    """Python for scripts and modules, unbuffered: a launcher reads output through a pipe, and lines that wait
-    in a buffer are lost when a rank is killed."""
+    """Scripts and modules run in unbuffered Python: when a rank is killed, lines buffered for a pipe are
+    lost."""
     if program[0] == "-m":
         return [sys.executable, "-u", *program]
     is_script = program[0].endswith(".py") or (
@@ -231,7 +230,7 @@ def find_mpiexec() -> str | None:
 
 
 def version_of(mpiexec: str, seconds: float = 60) -> str | None:
-    """What it says of itself; None: nothing in time."""
+    """Output of --version; None: none in time."""
     try:
         result = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
@@ -239,15 +238,15 @@ def version_of(mpiexec: str, seconds: float = 60) -> str | None:
     return result.stdout + result.stderr
 
 
-def is_open_mpi(mpiexec: str, said: str | None = None) -> bool:
+def is_open_mpi(mpiexec: str, version_text: str | None = None) -> bool:
     """Open MPI spells some options its own way; all others follow Hydra."""
-    said = said or version_of(mpiexec) or ""
-    return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", said, re.IGNORECASE))
+    version_text = version_text or version_of(mpiexec) or ""
+    return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", version_text, re.IGNORECASE))
 
 
 def launcher_arguments(open_mpi: bool, options: argparse.Namespace, variables: list[str]) -> list[str]:
-    """Our options in the launcher's spelling. Hydra hands the environment to other nodes, Open MPI
-    only the variables that it names."""
+    """Our options in the launcher's spelling. Hydra forwards the environment, Open MPI named variables
+    only."""
     arguments = ["-n", str(options.n)]
     if options.hostfile:
         arguments += ["--hostfile" if open_mpi else "-f", options.hostfile]
@@ -263,8 +262,8 @@ def launcher_arguments(open_mpi: bool, options: argparse.Namespace, variables: l
 
 
 def mpirun_rsh_arguments(options: argparse.Namespace, launcher_options: list[str], placed: bool) -> list[str]:
-    """MVAPICH's mpirun_rsh takes what is left of its options for names of hosts, unless it has a host file or
-    the first word assigns a variable. `placed`: a host file or a batch system says where ranks go."""
+    """MVAPICH's mpirun_rsh takes remaining words for host names, unless it has a host file or the first word
+    assigns a variable. `placed`: a host file or a batch system places ranks."""
     arguments = ["-export-all", "-np", str(options.n)]
     if options.hostfile:
         arguments += ["-hostfile", options.hostfile]
@@ -277,9 +276,9 @@ def mpirun_rsh_arguments(options: argparse.Namespace, launcher_options: list[str
 
 
 def added_variables(env: Mapping[str, str], size: int) -> dict[str, str]:
-    """What the ranks need and the user has not settled."""
+    """Variables that ranks need and the user has not set."""
     added = {}
-    # As torchrun does: N ranks with one thread per core each would fight for the cores.
+    # As torchrun: N ranks with a thread per core each would compete for the cores.
     if "OMP_NUM_THREADS" not in env and size > 1:
         added["OMP_NUM_THREADS"] = "1"
     return added
@@ -302,8 +301,7 @@ def read_hostfile(text: str) -> list[Host]:
 
 
 def place(size: int, hosts: list[Host] | None, ranks_per_node: int | None) -> dict[str, int]:
-    """Ranks on each node: the launchers fill the nodes in turn, and start again at the first when all are
-    full."""
+    """{node: ranks}. Launchers fill the nodes in turn and start again when all are full."""
     if not hosts:
         return {socket.gethostname(): size}
     counts = dict.fromkeys((host.name for host in hosts), 0)
@@ -317,7 +315,7 @@ def place(size: int, hosts: list[Host] | None, ranks_per_node: int | None) -> di
 
 
 def number_of_nodes(hosts: list[Host] | None, env: Mapping[str, str]) -> int | None:
-    """None in an allocation that does not tell."""
+    """The number of nodes; None in an allocation that does not set it."""
     if hosts:
         return len({host.name for host in hosts})
     if not any(name in env for name in ALLOCATIONS):
@@ -327,7 +325,7 @@ def number_of_nodes(hosts: list[Host] | None, env: Mapping[str, str]) -> int | N
 
 
 def has_ended(job: str) -> bool:
-    """Whether Slurm says so. Launchers would start their daemons in it, and Hydra then waits for ever."""
+    """Whether Slurm reports the job as ended: Hydra would start its daemons in it and wait for ever."""
     if not job or (squeue := shutil.which("squeue")) is None:
         return False
     try:
@@ -340,8 +338,7 @@ def has_ended(job: str) -> bool:
 
 
 def average_per_node(size: int, env: Mapping[str, str]) -> int:
-    """Ranks per node of an allocation, rounded up; 1 where its size is not known, so that nothing is tuned
-    for it."""
+    """Ranks per node of an allocation, rounded up; 1 if its size is unknown, which disables tuning for it."""
     nodes = number_of_nodes(None, env) if any(name in env for name in ALLOCATIONS) else None
     return -(-size // nodes) if nodes else 1
 
@@ -349,7 +346,7 @@ def average_per_node(size: int, env: Mapping[str, str]) -> int:
 def other_nodes(
     size: int, hosts: list[Host] | None, ranks_per_node: int | None, env: Mapping[str, str]
 ) -> str | None:
-    """Says so if the job may have ranks on other nodes than this one."""
+    """A sentence if the job may have ranks on other nodes."""
     if hosts is None and any(name in env for name in ALLOCATIONS):
         nodes = env.get("SLURM_JOB_NUM_NODES", env.get("SLURM_NNODES", "an unknown number of"))
         return None if nodes == "1" else f"this allocation has {nodes} nodes"
@@ -358,7 +355,7 @@ def other_nodes(
 
 
 def is_reachable_name(name: str) -> bool:
-    """Whether a host file's name is one that other hosts know, too: no alias of ssh's, no loopback."""
+    """Whether other hosts can use a host file's name: not an alias of ssh's, no loopback."""
     with contextlib.suppress(OSError, UnicodeError):
         found = {str(info[4][0]) for info in socket.getaddrinfo(name, None)} if name else {"::1"}
         return not any(address.startswith("127.") or address == "::1" for address in found)

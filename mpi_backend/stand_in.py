@@ -1,7 +1,7 @@
-"""MPI_GDR_AS=gloo: programs that name "gloo" in their sources run on this backend.
+"""MPI_GDR_AS=gloo: programs that name "gloo" run on this backend.
 
-From torch 2.14 on its own backends are registered as any other, so that a later registration replaces them.
-It happens at `import torch`: torch never asks an entry point for a name that it knows.
+From torch 2.14 on a later registration replaces torch's own backend. Done at `import torch`, because torch
+never queries entry points for a registered name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OLDEST_TORCH = (2, 14)
 
 
 def settle(torch: tuple[int, int], create: Callable[..., Backend]) -> None:
-    """Registers `create` as what VARIABLE names. Raises ValueError if it cannot be done."""
+    """Registers `create` under VARIABLE's name. Raises ValueError if that is impossible."""
     name = os.environ.get(VARIABLE, "").lower()
     if not name:
         return
@@ -45,12 +45,12 @@ def _replace_gloo(create: Callable[..., Backend]) -> None:
         devices=backend.backend_capability[backend.GLOO],
         _backend_type=dist.ProcessGroup.BackendType.GLOO,
     )
-    # torch 2.15 attaches its flight recorder to all but those that feed it themselves.
+    # torch 2.15 attaches its flight recorder to backends outside this set.
     getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).discard(backend.GLOO)
 
 
 def is_gloos(pg_options: object) -> bool:
-    """Whether these are options of Gloo where this backend stands in for it: of them the timeout is ours."""
+    """Whether these are Gloo's options while this backend replaces it; only their timeout applies."""
     if os.environ.get(VARIABLE, "").lower() != "gloo":
         return False
     import torch.distributed as dist

@@ -1,6 +1,5 @@
-"""The extension of commands and tests: `from .tools import schedule` raises ImportError with the cure where
-it is missing. Needs neither torch nor MPI; raw_mpi takes the MPI that mpi_backend.extension has loaded.
-"""
+"""Extension of commands and tests: `from .tools import schedule` raises ImportError with the remedy if it is
+missing. Needs neither torch nor MPI; raw_mpi uses the MPI that mpi_backend.extension has loaded."""
 
 from .build_info import REBUILD
 

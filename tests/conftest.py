@@ -1,4 +1,4 @@
-"""Rules for all tests: what runs on several ranks and is not collected here, and what begins first."""
+"""Rules for all tests: collection and order."""
 
 import importlib.metadata
 import os
@@ -6,21 +6,21 @@ import os
 import pytest
 from support import processes, warm
 
-# What a job's ranks run stands in ranks/, beside the test that starts the jobs (support/spmd.py).
+# Tests in ranks/ run on a job's ranks, which the test beside it starts (support/spmd.py).
 torch_version = tuple(map(int, importlib.metadata.version("torch").split(".")[:2]))
 collect_ignore_glob = [] if "SPMD_REPORTS" in os.environ else ["*/ranks"]
-# tests/mpi is run by `make test-mpi MPI=name`, once per MPI.
+# `make test-mpi MPI=name` runs tests/mpi once per MPI.
 collect_ignore = [] if "TEST_MPI" in os.environ else ["mpi"]
-# tests/newer_torch by `make wheel-check ARGS=2.15.0`, too.
+# `make wheel-check ARGS=2.15.0` runs tests/newer_torch, too.
 collect_ignore += [] if torch_version >= (2, 14) else ["newer_torch"]
-# tests/slurm by `make slurm`, which is a stage of its own in CI.
+# `make slurm`, a separate stage of CI.
 collect_ignore += [] if "TEST_SLURM" in os.environ else ["slurm"]
-# tests/clients by `make test-clients`, which installs what it needs.
+# `make test-clients`, which installs the requirements.
 collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
 
-# Folders whose jobs need not import torch in each process (support/warm.py): what they test is no launcher,
-# no end of a process, no installation. Elsewhere a test or a file is marked warm. None with --full: what a
-# program forgets to import is seen there.
+# Folders whose jobs may share an import of torch (support/warm.py), because they test neither launchers nor
+# ends of processes nor installation; elsewhere the marker warm allows it. None with --full, which finds
+# missing imports.
 WARM = {"bench", "commands", "conformance", "docs", "examples", "frameworks", "gpu", "soak", "spmd"}
 COLD = processes.python
 
@@ -38,10 +38,8 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what is marked full, unless --full is given.
-
-    Of several workers each takes the next file. Those marked long come first: none is left to the end.
-    """
+    """Leaves out tests marked full without --full. Workers take the next file, so those marked long come
+    first."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("long") is None)
     if config.getoption("--full"):

@@ -1,4 +1,4 @@
-"""The rooms of csrc, which are its folders, include each other in one direction only; files stay short."""
+"""Folders of csrc (rooms) include each other in one direction only; files stay short."""
 
 import graphlib
 import itertools
@@ -8,7 +8,7 @@ from pathlib import Path
 
 HOUSE = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "house.py"))
 LONGEST = 420
-LONGER = {"csrc/job/liveness.cpp"}  # to be designed anew
+LONGER = {"csrc/job/liveness.cpp"}  # needs a redesign
 
 
 def test_rooms_include_each_other_in_no_circle():
@@ -34,7 +34,7 @@ def test_no_file_is_too_long():
 
 
 def test_includes_go_the_way_of_the_arrows_on_the_page():
-    """Whose names are those of the rooms."""
+    """The page uses the rooms' names."""
     page = (
         (HOUSE["ROOT"] / "docs" / "architecture.md")
         .read_text()

@@ -24,6 +24,6 @@ def test_covers_all_pairs(name):
 
 
 def test_is_small():
-    """No more than 1.5 times the least number possible, which is the product of the two largest domains."""
+    """At most 1.5 times the minimum, the product of the two largest domains."""
     parameters = {"a": range(10), "b": range(11), "c": range(6), "d": range(5), "e": range(2), "f": range(2)}
     assert 110 <= len(covering(parameters, lambda **row: True)) <= 165

@@ -1,7 +1,7 @@
-"""Property tests of the builders and of the checker.
+"""Property tests of the builders and the checker.
 
-Every algorithm, for any group up to 64 ranks, any count, root, operation and tuning, must be proved right by
-the checker; and the checker must notice when a step is dropped, sent to another rank or given another slice.
+The checker must accept every algorithm for any group up to 64 ranks, count, root, operation and tuning, and
+reject a dropped step, a wrong rank or a wrong slice.
 """
 
 import os
@@ -51,20 +51,20 @@ def groups(draw, collective, algorithm, max_size=MAX_SIZE, min_size=1, count=Non
     if collective in UNEVEN and draw(st.booleans()):
         block = st.one_of(st.just(0), st.integers(0, 1 << 30)) if count is None else count
         how["counts"] = draw(st.lists(block, min_size=size, max_size=size))
-    # From one lane and one chunk to a few dozen of them; more would only be slower to check. The
-    # count of all_gather and reduce_scatter is one rank's block already.
+    # From one lane and chunk to a few dozen; more would be slower to check. For all_gather and reduce_scatter
+    # the count is already one rank's block.
     largest = max(how.get("counts", [how["count"]]))
     how["chunk_bytes"] = max(8, largest * 8 // draw(st.integers(1, 16 if collective in UNEVEN else 4 * size)))
-    # A few chunks through shared memory, of which a rank may hold one for each other rank.
+    # A few chunks through shared memory, of which a rank may hold one per other rank.
     how["staging_bytes"] = max(16, largest * 8 * size // draw(st.integers(1, 4)))
     if collective != "all_to_all":
         return [schedule.build(collective, algorithm, rank, size, **how) for rank in range(size)]
-    # Few different numbers, zeros among them, in an irregular pattern; Bruck's algorithm wants one.
+    # Few different numbers, including zeros, in an irregular pattern; Bruck's algorithm needs a single one.
     block = st.integers(0, 1 << 30) if count is None else count
     base = draw(st.lists(block, min_size=1, max_size=1 if algorithm == "bruck" else 5))
-    # As above: what the count is, is nothing to these.
+    # As above, but by block: the count is unused here.
     how["staging_bytes"] = max(16, max(base) * 16 * size // draw(st.integers(1, 4)))
-    how["chunk_bytes"] = max(8, max(base) * 8 // draw(st.integers(1, 32)))  # of zero_copy: some are short
+    how["chunk_bytes"] = max(8, max(base) * 8 // draw(st.integers(1, 32)))  # for zero_copy: some are short
     stride = draw(st.integers(1, 7))
     sent = [[base[(stride * a + b) % len(base)] for b in range(size)] for a in range(size)]
     received = [[sent[b][a] for b in range(size)] for a in range(size)]
@@ -103,7 +103,7 @@ def test_lanes_are_numbered_alike(collective, algorithm, data):
 
 
 def drop_step(draw, lanes, lane, number, step, size):
-    if step.kind == "wait":  # its peer may have nothing to give, or be known of from a third
+    if step.kind == "wait":  # its peer may send nothing, or be ordered via a third rank
         return False
     lanes[lane][number].remove(step)
     if not lanes[lane][number]:
@@ -158,8 +158,8 @@ def shorten_message(draw, lanes, lane, number, step, size):
 @given(data=st.data())
 def test_broken_schedules_are_caught(collective, algorithm, mutation, data):
     if collective == "barrier" and mutation in (shift_slice, shorten_message):
-        return  # a barrier's messages carry nothing
-    # At least two elements a rank, so that there is something to shift and to shorten.
+        return  # a barrier's messages are empty
+    # At least two elements per rank, to shift and to shorten.
     group = data.draw(
         groups(collective, algorithm, min_size=3, max_size=8, count=st.integers(24, 400)), label="group"
     )
@@ -187,8 +187,8 @@ def test_an_error_names_the_place():
     assert "rank 1, lane 0, round 0, step 0 waits for ever to receive from rank 0" in result.error
 
 
-# Algorithms whose messages per rank grow with lg p, and their steps for p = 2^n. For larger groups:
-# MPI_GDR_TEST_RANKS=16384 pytest tests/test_schedules.py -k thousands
+# Algorithms with lg p messages per rank: steps for p = 2^n. For larger groups: MPI_GDR_TEST_RANKS=16384
+# pytest tests/test_schedules.py -k thousands
 LOG_DEPTH = [
     ("all_reduce", "recursive_doubling", lambda n: n),
     ("all_reduce", "rabenseifner", lambda n: 2 * n),

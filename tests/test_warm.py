@@ -1,4 +1,4 @@
-"""What tests take for Python (support/warm.py) does as Python does."""
+"""The tests' replacement of Python (support/warm.py) acts like Python."""
 
 import contextlib
 import os
@@ -58,9 +58,9 @@ def test_gets_what_a_program_inherits(tmp_path):
     inherited = {"cwd": tmp_path, "env": {"OF_THE_TEST": "yes"}, "pass_fds": [writer]}
     with running(script(program, "a b", str(writer)), stdin=subprocess.PIPE, **inherited) as process:
         os.close(writer)
-        said, _ = process.communicate("from here")
-        assert said == f"{['a b', str(writer)]} {tmp_path} yes from here {os.sched_getaffinity(0)}\n"
-        assert os.read(reader, 100) + os.read(reader, 1) == b"by the pipe"  # and nobody else can write there
+        output, _ = process.communicate("from here")
+        assert output == f"{['a b', str(writer)]} {tmp_path} yes from here {os.sched_getaffinity(0)}\n"
+        assert os.read(reader, 100) + os.read(reader, 1) == b"by the pipe"  # no other process can write there
     os.close(reader)
 
 
@@ -79,8 +79,8 @@ def test_what_it_inherits_is_open_until_it_ends():
 
 
 def test_its_own_options_are_not_the_programs():
-    said = python("-u", "-B", "-c", "import sys; print(sys.argv)", "-u", "-B").expect()
-    assert said == "['-c', '-u', '-B']\n"
+    output = python("-u", "-B", "-c", "import sys; print(sys.argv)", "-u", "-B").expect()
+    assert output == "['-c', '-u', '-B']\n"
 
 
 def test_compiles_as_python_does():
@@ -108,7 +108,7 @@ def test_passes_signals_on_and_runs_once():
     """
     with running(script(program)) as process:
         assert process.stdout.readline() == "ready\n"
-        while process.poll() is None:  # some come when the program has ended, and its status is on the way
+        while process.poll() is None:  # some arrive after the program's end, while its status is in transit
             process.terminate()
             time.sleep(0.001)
         assert process.returncode == 5
@@ -126,7 +126,7 @@ def test_when_killed_nothing_of_the_program_is_left():
     with running(script(WITH_A_CHILD + "    child.wait()")) as process:
         assert process.stdout.readline() == "ready\n"
         process.kill()
-        assert process.stdout.read() == ""  # its end comes when all who could write there have ended
+        assert process.stdout.read() == ""  # ends only after all possible writers have ended
 
 
 def test_what_the_program_has_started_ends_with_it():

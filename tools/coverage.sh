@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Which lines of the code for GPUs its tests run, as a table; fails below the goals. After `make package`, with the nvcc
-# that the package was built with. gcovr from the package registry.
+# Line coverage of the code for GPUs by its tests, as a table; fails below the goals. Run it after `make
+# package`, with that build's nvcc. Installs gcovr.
 #   tools/coverage.sh .venv/bin build/cpython-311-ninja
 set -euo pipefail
 bin=$1 nvcc=$(sed -n 's/^MPI_GDR_NVCC:[A-Z]*=//p' "$2/CMakeCache.txt") build=build/coverage
 tests=(device device_arena device_node device_failures device_load captured_program peer_execution stream_execution
   group_device group_phases engine_chained)
-# Lines of 100, and of which files; of kernels (*.cu, *.cuh) the host runs nothing.
+# Percentage of lines, and files; the host runs no lines of kernels (*.cu, *.cuh).
 goals=('95:csrc/device/cuda/.*[.][ch]pp$' 95:csrc/transport/ipc/ '90:csrc/(execution/device/|engine/device_programs[.])')
 
 "$bin/python" -m pip install --quiet "gcovr>=8"

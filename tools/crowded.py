@@ -1,10 +1,10 @@
-"""all_reduce of jobs that share cores without knowing of each other, ours beside bare MPI.
+"""all_reduce of jobs that share cores unknowingly, ours beside bare MPI.
 
     python tools/crowded.py [--jobs 2] [--ranks 2] [--rounds 3] [--seconds 2] [--sizes 8,1024,65536]
 
-Prints for each size the time of a call in us, median and mean, of each contender and as a ratio, over rounds
-in turn. A median tells nothing of the time that a rank waits without its core: the mean does. Every job
-believes that it has the cores for itself. --jobs 1 is the comparison without neighbours.
+Prints per size the us of a call, median and mean, of each contender and as a ratio, over alternating rounds.
+Only the mean includes the time that a rank waits for its core. Every job assumes that it has the cores for
+itself. --jobs 1 is the comparison without neighbours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 
 
 def rank(backend: str, begin: float, seconds: float, sizes: list[int]) -> None:
-    """One rank: p50 of each size in us, all jobs measuring the same size at the same time."""
+    """One rank: p50 of each size in us; all jobs measure the same size at the same time."""
     import torch
 
     if backend == "mpi":
@@ -70,13 +70,13 @@ def rank(backend: str, begin: float, seconds: float, sizes: list[int]) -> None:
 
 
 def run(options: argparse.Namespace, backend: str) -> list[dict[str, dict[str, float]]]:
-    """What rank 0 of each job has found."""
+    """The results of each job's rank 0."""
     begin = time.time() + options.start
     mine = [sys.executable, __file__, "--backend", backend, "--begin", str(begin)]
     mine += ["--seconds", str(options.seconds), "--sizes", options.sizes]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     if backend == "mpi" and options.jobs * options.ranks > len(os.sched_getaffinity(0)):
-        env["MPIR_CVAR_DEVICE_COLLECTIVES"] = "none"  # they spin without giving up the core
+        env["MPIR_CVAR_DEVICE_COLLECTIVES"] = "none"  # they spin without yielding the core
     command = [os.path.join(os.path.dirname(sys.executable), "mpiexec"), "-n", str(options.ranks), *mine]
     jobs = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE) for _ in range(options.jobs)]
     outputs = [job.communicate(timeout=600)[0].decode() for job in jobs]

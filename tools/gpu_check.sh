@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Tests and measures the package on a machine with an NVIDIA GPU: tools/gpu_check.sh OUT [WHEELS]
-# Writes OUT/gpu_check.md and OUT/gpu_check.json, what each step said to OUT/logs, and what gpu_probe.sh writes, which runs beside
-# the build. Takes less than 8 minutes: a step has a limit, and what finds no time left is not begun.
-# Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja, and the network for nothing: WHEELS holds
-# the wheels of mpich, pytest (with iniconfig, pluggy, packaging, pygments), rich, matplotlib, cupy, libucx-cu13 (for GPU-aware
-# messages alone) and of what they need, as far as that machine lacks them (pip download). Without WHEELS the MPI is that of
-# $MPICC or PATH.
-# GPU_CHECK_DEVICE=cpu rehearses all but the probe without a GPU; GPU_CHECK_DEVICE=simgpu the tests, on a GPU made of software
-# (tests/fakecuda): GPU_CHECK_TIMES=30 makes all limits so many times longer, for that is slow. GPU_CHECK_ONLY takes the steps whose
-# names match an expression.
+# Writes OUT/gpu_check.md, OUT/gpu_check.json, the steps' output to OUT/logs, and gpu_probe.sh's files, which
+# runs beside the build. Takes less than 8 minutes: steps have limits, and none starts without time left.
+# Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja, but no network. WHEELS holds
+# what the machine lacks (pip download): the wheels of mpich, pytest (with iniconfig, pluggy, packaging,
+# pygments), rich, matplotlib, cupy, libucx-cu13 (for GPU-aware messages only) and their dependencies. Without
+# WHEELS the MPI is that of $MPICC or PATH.
+# GPU_CHECK_DEVICE=cpu rehearses all but the probe without a GPU; GPU_CHECK_DEVICE=simgpu the tests, on a
+# software GPU (tests/fakecuda), which is slow: GPU_CHECK_TIMES=30 multiplies all limits. GPU_CHECK_ONLY: a
+# regular expression that selects steps by name.
 set -uo pipefail
 . "$(dirname "$0")/gpu_common.sh"
 begin "${1:?usage: tools/gpu_check.sh OUT [WHEELS]}" "${2:-}"
@@ -23,7 +23,7 @@ export RES_OPTIONS="timeout:1 attempts:1"
 export OMP_NUM_THREADS=1 PYTHONFAULTHANDLER=1
 : > "$SPMD_NOTES"
 
-# step NAME SECONDS COMMAND...: its outcome, its seconds, and the last line that it wrote.
+# step NAME SECONDS COMMAND...: records outcome, seconds and the last line of output.
 step() {
   local name=$1 limit=$(($2 * times)) left=$((seconds_in_all - SECONDS)) begin code=0 outcome
   local log=$out/logs/${name//[^A-Za-z0-9_.-]/_}
@@ -48,7 +48,8 @@ step() {
 
 skipped() { ! [[ $1 =~ $only ]] || printf '%s\tskipped: %s\t0\t\n' "$1" "$2" | tee -a "$work/steps"; }
 
-# spmd RANKS [pytest arguments]: tests/gpu/ranks, all ranks on one GPU; RANK_UNDER: a program that runs each rank.
+# spmd RANKS [pytest arguments]: tests/gpu/ranks, all ranks on one GPU. RANK_UNDER: a program that runs each
+# rank.
 spmd() {
   local reports python status=0 sharing=()
   reports=$(mktemp -d "$out/logs/ranks-$1.XXXX")
@@ -62,7 +63,7 @@ spmd() {
   return $status
 }
 bench() { cd "$work" && python3 -m mpi_backend bench "$@"; }
-# torch of every program below has the device simgpu: one GPU, which all ranks share.
+# Gives torch of all programs below the device simgpu: one GPU, which all ranks share.
 use_software_gpu() {
   local about=$work/lib/simgpu-0.dist-info
   mkdir -p "$about"
@@ -71,12 +72,12 @@ use_software_gpu() {
   export PYTHONPATH=$PYTHONPATH:$root/tests FAKECUDA_DEVICES=1
   gpu() { echo "software GPU (tests/fakecuda)"; }
 }
-# With an MPS daemon of its own.
+# With its own MPS daemon.
 bench_with_mps() {
   python3 -c 'import os, sys; from mpi_backend import mps; sys.exit(mps.end_like(mps.run(sys.argv[1:], os.environ)))' \
     bash -c "bench $*"
 }
-# The self-test by messages alone; its last line says which way they went.
+# The self-test by messages only; the last line shows their path.
 gpu_aware() {
   export MPI_GDR_IPC=off MPI_GDR_GPU_AWARE=auto MPI_GDR_DEBUG=INFO MPI_GDR_DEBUG_FILE=$out/logs/gpu_aware.%p
   [ -d "$libucx" ] && export LD_LIBRARY_PATH=$libucx${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -111,14 +112,14 @@ measure() {
     step "$@"
   fi
 }
-# training on|off (MPS): two steps, so that the second has its numbers where the first fails.
+# training on|off (MPS): two steps, so that the second has results if the first fails.
 training() {
   measure "training with 1, 2, 4 ranks per GPU, MPS $1" 60 python3 "$root/examples/ranks_per_gpu.py" --device "$device" --mps "$1" \
     --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$1"
 }
 
-# The time may end before the steps do: first those without which the others say little. Without MPS ranks that share a GPU take
-# turns of milliseconds, so latency is measured with MPS.
+# In order of importance, because time may run out. Without MPS ranks that share a GPU take turns of
+# milliseconds, so latency is measured with MPS.
 step "suite, 2 ranks" 60 bash -c "spmd 2"
 if command -v nvidia-cuda-mps-control > /dev/null; then
   measure "bench, device, 2 ranks, MPS" 45 bash -c "bench_with_mps -n 2 device --device $device --rounds 1"

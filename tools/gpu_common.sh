@@ -1,5 +1,5 @@
-# What the scripts for a machine with a GPU share; they source this file.
-# begin OUT [WHEELS] sets root (the checkout), out, wheels and work, a temporary folder that goes when the script ends.
+# Sourced by the scripts for a machine with a GPU. begin OUT [WHEELS] sets root (the checkout), out, wheels
+# and work, a temporary folder that is removed at exit.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -19,12 +19,12 @@ software() {
     "$(python3 -c 'import torch, platform; print("torch", torch.__version__, "Python", platform.python_version())')"
 }
 
-# Those of the GPUs here, such as "90": others would make the build longer. Nothing without a GPU.
+# Compute capabilities of the GPUs here, such as "90": others would prolong the build. Empty without a GPU.
 own_architectures() { nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | tr -d . | sort -u | paste -s -d ';'; }
 
 commit() { git -C "$root" rev-parse --short HEAD 2> /dev/null || echo unknown; }
 
-# The wheels of $wheels below $work/prefix: a virtual environment would be hidden by one that is active.
+# Installs $wheels below $work/prefix: an active virtual environment would hide a new one.
 install_wheels() {
   python3 -m pip install --quiet --no-index --no-deps --ignore-installed --prefix "$work/prefix" "$wheels"/*.whl || return 1
   bin=$work/prefix/bin
@@ -32,8 +32,8 @@ install_wheels() {
   mpicc=$bin/mpicc
 }
 
-# The package in $work/lib, as an installed one is: with its entry points, by which `import torch` finds it. Built against a
-# CUDA torch, but linked with its CPU libraries only, as the extension for the CPU wheel is.
+# Builds the package into $work/lib as if installed: with its entry points, by which `import torch` finds it.
+# Against a CUDA torch, but linked with its CPU libraries only, like the extension for the CPU wheel.
 build_package() {
   cd "$root" && MPICC=${mpicc:-${MPICC:-}} MPI_GDR_CUDA_ARCHITECTURES=${MPI_GDR_CUDA_ARCHITECTURES:-$(own_architectures)} \
     python3 setup.py -q build_ext --build-lib "$work/lib" \
@@ -43,7 +43,7 @@ build_package() {
     && ln -s "$root/examples" "$work/lib/examples"
 }
 
-# With the MPI of the wheels, where there are some: what the dynamic loader finds would come before it.
+# Prefers the MPI of the wheels, if any, to the one that the dynamic loader finds.
 use_package() {
   export PYTHONPATH=$work/lib${libraries:+:$libraries}${PYTHONPATH:+:$PYTHONPATH} PATH=${bin:+$bin:}$PATH
   [ -z "$wheels" ] || export MPI_GDR_MPI_LIBRARY=$work/prefix/lib/libmpi.so.12

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Asks a machine with an NVIDIA GPU what the GPU paths rest on: tools/gpu_probe.sh OUT [WHEELS]
-# Writes OUT/gpu_probe.md and OUT/gpu_probe.json; docs/gpu-results.md is made of them. Takes a minute or two.
-# Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, and the network for nothing: WHEELS holds the wheels of mpich and
-# libucx-cu13 (pip download --no-deps), of which it asks whether they take device pointers; they go below a temporary folder.
-# GPU_PROBE_CUDA rehearses it without a GPU: the folder of a libcudart.so that has the kernels of gpu_probe, as tests/fakecuda makes.
-# A question that hangs or crashes has that for its answer.
+# Tests the GPU paths' assumptions on a machine with an NVIDIA GPU: tools/gpu_probe.sh OUT [WHEELS]
+# Writes OUT/gpu_probe.md and OUT/gpu_probe.json, the sources of docs/gpu-results.md. Takes a minute or two.
+# Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, but no network: WHEELS holds the wheels of mpich
+# and libucx-cu13 (pip download --no-deps), which are installed to a temporary folder and asked whether they
+# take device pointers.
+# GPU_PROBE_CUDA rehearses it without a GPU: the folder of a libcudart.so with the kernels of gpu_probe, as
+# made by tests/fakecuda. A question that hangs or crashes has that as its answer.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/gpu_common.sh"
@@ -13,7 +14,7 @@ mps=$work/mps
 at_end() { echo quit | CUDA_MPS_PIPE_DIRECTORY=$mps nvidia-cuda-mps-control > /dev/null 2>&1; }
 : > "$work/answers"
 
-# ask QUESTION SECONDS COMMAND...: its last line is the answer, its status that of ask.
+# ask QUESTION SECONDS COMMAND...: the command's last line is the answer, its status that of ask.
 ask() {
   local question=$1 seconds=$2 code=0 answer
   shift 2
@@ -31,7 +32,7 @@ ask() {
 options=(-arch=native)
 if [ -n "${GPU_PROBE_CUDA:-}" ]; then
   options=(-arch=sm_90 -cudart shared "-L$GPU_PROBE_CUDA")
-  # Its kernels are loaded from the start: others may not be launched there.
+  # Kernels are loaded at the start, because others may not be launched there.
   export LD_LIBRARY_PATH=$GPU_PROBE_CUDA${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_MODULE_LOADING=EAGER
   gpu() { echo "software GPU (tests/fakecuda)"; }
 fi
@@ -54,10 +55,10 @@ unset CUDA_DEVICE_MAX_CONNECTIONS
 CUDA_MODULE_LOADING=EAGER ask "stream wait: lazy-kernel, CUDA_MODULE_LOADING=EAGER" 20 "$work/stream_flags" lazy-kernel
 ask "CUDA IPC between two processes" 60 "$work/ipc" 268435456
 
-# MPS, as whoever runs this, with a daemon of its own.
+# MPS as this user, with its own daemon.
 export CUDA_MPS_PIPE_DIRECTORY=$mps CUDA_MPS_LOG_DIRECTORY=$mps
 mkdir -p "$mps"
-# Without the daemon the answers would be those from before.
+# Without the daemon the answers would repeat the earlier ones.
 if ask "MPS daemon starts as $(id -un)" 30 bash -c 'nvidia-cuda-mps-control -d && echo yes'; then
   ask "CUDA IPC between two processes under MPS" 60 "$work/ipc" 268435456
   ask "stream wait: round-trip under MPS" 30 "$work/stream_flags" round-trip

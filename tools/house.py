@@ -1,9 +1,6 @@
-"""Sizes of the folders, and which rooms of csrc include which.
+"""Sizes of the folders, and which rooms (folders) of csrc include which: python tools/house.py (make house)
 
-    python tools/house.py    (make house)
-
-A room is a folder of csrc. An include climbs if the included room includes the first one, perhaps through
-others.
+An include climbs if the included room includes the first one, perhaps through others.
 """
 
 from __future__ import annotations
@@ -21,13 +18,13 @@ SOURCES = {".cpp", ".hpp", ".cu", ".cuh", ".inc", ".in", ".txt", ".map", ".py", 
 
 
 def files_of(tree: str) -> dict[Path, int]:
-    """Its source files, with their lines."""
+    """{source file: lines}."""
     paths = [path for path in (ROOT / tree).rglob("*") if path.suffix in SOURCES]
     return {path: path.read_bytes().count(b"\n") for path in paths}
 
 
 def folders(tree: str) -> dict[str, dict[Path, int]]:
-    """Files by folder: of csrc each folder, of other trees those at the top."""
+    """Files by folder: every folder of csrc, top-level folders of other trees."""
     found: dict[str, dict[Path, int]] = defaultdict(dict)
     for path, lines in files_of(tree).items():
         parts = path.parent.relative_to(ROOT / tree).parts
@@ -36,7 +33,7 @@ def folders(tree: str) -> dict[str, dict[Path, int]]:
 
 
 def rooms() -> dict[str, set[str]]:
-    """The other rooms that each room includes."""
+    """{room: other rooms that it includes}."""
     found: dict[str, set[str]] = {}
     for path in CSRC.rglob("*.[chi]*"):
         room = path.parent.relative_to(CSRC).as_posix()
@@ -47,7 +44,7 @@ def rooms() -> dict[str, set[str]]:
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
-    """Rooms of which each includes the next one, and the last is the first; empty if there is none."""
+    """Rooms that include each other in a circle, the first one also last; empty if there is none."""
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -56,7 +53,7 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def below(graph: dict[str, set[str]], room: str) -> set[str]:
-    """The rooms that it includes, perhaps through others."""
+    """The rooms that it includes, directly or through others."""
     seen: set[str] = set()
     ahead = [room]
     while ahead:
@@ -71,13 +68,12 @@ def climbs(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
 
 
 def row(name: str, files: dict[Path, int]) -> tuple[str, int, int, str]:
-    """Name, files, lines and the largest file."""
     largest = max(files, key=lambda path: files[path])
     return name, len(files), sum(files.values()), f"{largest.relative_to(ROOT)} ({files[largest]})"
 
 
 def table() -> str:
-    """For docs/architecture.md: rounded, so that it holds for a while (tests/docs/test_pages.py)."""
+    """For docs/architecture.md (see tests/docs/test_pages.py), rounded so that it changes rarely."""
     lines = ["| Tree | Lines |", "|---|---|"]
     lines += [f"| `{tree}/` | {round(sum(files_of(tree).values()), -3):,} |" for tree in TREES]
     return "\n".join(lines)

@@ -2,9 +2,9 @@
 
     python tools/labs.py [PAGE] [--out out/labs]
 
-A block of the page that begins with ```console holds a command behind `$ `, and what it prints. A line `...`
-stands for any lines; numbers with a point may differ, for they are measured; all else must be as printed.
-Leaves index.html in --out, with each command, its output and its pictures, and ends with 1 if one differs.
+A block that begins with ```console holds a command after `$ ` and its output. A line `...` matches any lines,
+a number with a point any number, because it is measured; all else must match. Writes index.html with
+commands, outputs and pictures to --out; exits with 1 if an output differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ img { max-width: 100%; height: auto; }
 </style>
 <h1>The labs of mpi-gdr</h1>
 """
-LIMIT = 600  # seconds a command; its status is 124 then
+LIMIT = 600  # seconds per command, whose status is 124 then
 
 
 class Lab(NamedTuple):
@@ -60,7 +60,7 @@ def labs_of(page: str) -> list[Lab]:
 
 
 def pattern(line: str) -> str:
-    """Of a printed line: its words, however far apart, and any number for one that is measured."""
+    """Matches a printed line's words with any space between, and any number for a measured one."""
     words = []
     for word in line.split():
         pieces = [re.escape(piece) for piece in MEASURED.split(word)]
@@ -69,7 +69,7 @@ def pattern(line: str) -> str:
 
 
 def difference(printed: list[str], output: str) -> str | None:
-    """The first line of the page that the output lacks."""
+    """The page's first line that the output lacks."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     at, skip = 0, False
     for line in filter(str.strip, printed):
@@ -85,7 +85,7 @@ def difference(printed: list[str], output: str) -> str | None:
 
 
 def run(lab: Lab) -> tuple[str, str | None, float]:
-    """The output, what is wrong with it, the seconds."""
+    """(output, what is wrong with it or None, seconds)."""
     start = time.monotonic()
     command = ["timeout", "--kill-after=10", str(LIMIT), "bash", "-c", lab.command]
     done = subprocess.run(command, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -99,7 +99,7 @@ def run(lab: Lab) -> tuple[str, str | None, float]:
 
 
 def keep(path: Path, number: int, out: Path) -> Path:
-    """A copy for the index: a later lab may write a picture of the same name."""
+    """A copy for the index: a later lab may overwrite the picture."""
     copy = out / "index" / f"{number}-{path.name}"
     copy.parent.mkdir(exist_ok=True)
     shutil.copyfile(path, copy)
@@ -114,8 +114,7 @@ def section(lab: Lab, output: str, wrong: str | None, images: list[Path]) -> str
 
 
 def pictures(out: Path) -> dict[Path, int]:
-    """Those below `out` but those of the index, with the time of their last change. (Such times lag behind
-    the clock.)"""
+    """{picture below `out`, but not in the index: time of last change}. (Such times lag behind the clock.)"""
     found = (path for path in out.rglob("*.png") if path.parent != out / "index")
     return {path: path.stat().st_mtime_ns for path in found}
 

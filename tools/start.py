@@ -1,4 +1,4 @@
-"""How long a job takes to start: from the moment its last rank begins to the end of its first all_reduce.
+"""A job's start time: from the moment its last rank begins to the end of its first all_reduce.
 
 torchrun --nproc-per-node N tools/start.py mpi-gdr|gloo
 mpiexec -n N python tools/start.py mpi        # bare MPI, by mpi4py

@@ -1,8 +1,6 @@
-"""Writes mpi_backend/_C.pyi and _tools/*.pyi, the Python types of the extensions, from what is built.
+"""Writes mpi_backend/_C.pyi and _tools/*.pyi, the types of the built extensions: make stubs
 
-    make stubs
-
-Needs a built package. tests/install/test_stubs.py fails where these files and the extensions differ.
+tests/install/test_stubs.py fails if these files and the extensions differ.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ REWRITTEN = (
     (r"typing\.SupportsInt \| typing\.SupportsIndex", "int"),
     (r"typing\.SupportsFloat \| typing\.SupportsIndex", "float"),
     (r"(\w+: [\w.]+) = None", r"\1 | None = None"),  # a null pointer
-    (r"(?m)^(\w+: str) = .*$", r"\1"),  # of this build
-    (r"\barg[01]: ", "value: "),  # of a property that can be set
+    (r"(?m)^(\w+: str) = .*$", r"\1"),  # differs between builds
+    (r"\barg[01]: ", "value: "),  # of a settable property
     (r'"""\n *(.*)\n *"""', r'"""\1"""'),
 )
 
 
 def stubs() -> dict[str, str]:
-    """Path of each file in the package -> its text."""
+    """{path in the package: text}."""
     with tempfile.TemporaryDirectory() as folder:
         for name in ("_C", "_tools"):
             pybind11_stubgen.main([f"mpi_backend.{name}", "--exit-code", "--output-dir", folder])
@@ -43,7 +41,7 @@ def stubs() -> dict[str, str]:
             for pattern, replacement in REWRITTEN:
                 text = re.sub(pattern, replacement, text)
             file.write_text("# Written by `make stubs`.\n" + text)
-        # Where it finds that mpi_backend is of here, and sorts imports accordingly.
+        # The folder in which it recognises mpi_backend as first-party for sorting imports.
         ruff = [Path(sys.executable).with_name("ruff"), "--config", ROOT / "pyproject.toml", "--quiet"]
         subprocess.run([*ruff[:1], "check", *ruff[1:], "--fix-only", *files], check=True, cwd=ROOT)
         subprocess.run([*ruff[:1], "format", *ruff[1:], *files], check=True, cwd=ROOT)
@@ -51,7 +49,7 @@ def stubs() -> dict[str, str]:
 
 
 def wrapped(text: str) -> str:
-    """Doc strings are what the formatter leaves longer than a line."""
+    """Wraps docstrings, which the formatter leaves longer than a line."""
     lines = []
     for line in text.splitlines():
         indent = line[: len(line) - len(line.lstrip())]

@@ -1,8 +1,7 @@
-"""Writes the tables of docs/ that the extension knows, between the comments that name this program.
+"""Writes the extension's tables into docs/, between the comments that name this program: python
+tools/tables.py
 
-    python tools/tables.py
-
-tests/docs/test_pages.py fails where a page is behind.
+tests/docs/test_pages.py fails if a page is outdated.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def ranks_of(algorithm: dict) -> str:
-    """Among which ranks it runs."""
     if algorithm["shared"]:
         return "of a node"
     return "on several nodes" if algorithm["two_level"] else "any"
@@ -47,7 +45,6 @@ TABLES = {
 
 
 def updated(page: str, title: str, table: str) -> str:
-    """The text of a page with that table in its place."""
     begin = f"<!-- {title}: from here to the next comment, the output of tools/tables.py. -->\n"
     end = f"\n<!-- End of the {title.lower()}. -->"
     before, _, rest = page.partition(begin)

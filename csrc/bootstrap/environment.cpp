@@ -15,7 +15,7 @@ namespace mpi_gdr {
 
 void scrub_launcher_environment() {
   constexpr std::string_view kPrefixes[] = {"PMIX_", "OMPI_COMM_WORLD_", "HYDI_", "HYDRA_"};
-  constexpr std::string_view kNames =  // each between blanks
+  constexpr std::string_view kNames =  // separated by blanks
       " PMI_FD PMI_RANK PMI_SIZE PMI_PORT PMI_ID PMI_SPAWNED PMI_KVS PMI_HOSTNAME PMI_APPNUM"
       " PMI_DOMAIN PMI_JOBID PMI_LOCAL_RANK PMI_LOCAL_SIZE PMI_VERSION PMI_SUBVERSION"
       " MPI_LOCALRANKID MPI_LOCALNRANKS PMI_UNIVERSE_SIZE MPIR_CVAR_PMI_VERSION ";
@@ -75,7 +75,7 @@ bool is_gpu_aware(std::string_view version, std::string_view device, std::option
     const char* const value = std::getenv(variable);
     return value && *value && std::string_view(value) != "0";
   };
-  // A yes of these tells how they were built.
+  // Their yes only reports how they were built.
   if (is("MVAPICH2")) return is_set("MV2_USE_CUDA");
   if (is("MVAPICH") && device.starts_with("ch3")) return is_set("MVP_USE_CUDA");
   return answer.value_or((is("CRAY MPICH") && is_set("MPICH_GPU_SUPPORT_ENABLED")) ||

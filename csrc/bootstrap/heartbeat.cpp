@@ -29,7 +29,8 @@ struct Superseded {};
 struct Heartbeat::State : std::enable_shared_from_this<State> {
   explicit State(HeartbeatOptions o)
       : options(std::move(o)), watch(options.watch, [this](const News& news, bool found_here) {
-          if (!stopped()) guarded("news of lost ranks", [&] { options.on_news(news, found_here); });
+          if (!stopped())
+            guarded("handle a notice of another rank", [&] { options.on_news(news, found_here); });
         }) {}
 
   const HeartbeatOptions options;
@@ -57,7 +58,7 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
     try {
       call();
     } catch (const std::exception& e) {
-      log_fatal(std::string("the heartbeat could not deal with ") + what + ": " + e.what());
+      log_fatal(std::string("the heartbeat could not ") + what + ": " + e.what());
     }
   }
 
@@ -101,7 +102,7 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
         if (now - before > 4 * watch.look_pause() + milliseconds(2000)) contact = std::max(contact, now);
       }
       before = now;
-      guarded("a look at the processes of this host", [&] {
+      guarded("check the processes of this host", [&] {
         watch.look_around(now);
         options.on_tick();
         if (watch.speaks() && !watch.published()) {

@@ -19,9 +19,8 @@
 namespace mpi_gdr {
 namespace {
 
-constexpr std::size_t kMaxMapping = 1023;  // one less than the 1024 that the PMI server announces
+constexpr std::size_t kMaxMapping = 1023;  // below the 1024 that the PMI server announces
 
-// Smallest p that divides the length and has v[i] == v[i - p] for all i from p on.
 std::size_t period(const std::vector<int>& v) {
   for (std::size_t p = 1; p < v.size(); ++p)
     if (v.size() % p == 0 && std::equal(v.begin() + static_cast<std::ptrdiff_t>(p), v.end(), v.begin()))
@@ -98,11 +97,10 @@ bool oversubscribed(const std::vector<int>& node_of_rank, const std::vector<std:
 std::string binding_problem(const std::string& own_cpus, int ranks_on_node, int cpus_of_node) {
   const bool one = !own_cpus.empty() && own_cpus.find(',') == std::string::npos;
   if (!one || cpus_of_node < 2 * ranks_on_node) return "";
-  return "this rank is bound to processor " + own_cpus + " alone, of " + std::to_string(cpus_of_node) +
+  return "this rank is bound to processor " + own_cpus + " only, of " + std::to_string(cpus_of_node) +
          " for " + std::to_string(ranks_on_node) +
-         " rank(s) of its node: the thread that communicates in the background has "
-         "to share it with the program. Bind each rank to several (mpirun --bind-to none, or "
-         "--cpus-per-task)";
+         " rank(s) of its node: the progress thread shares it with the program. Bind each rank to several "
+         "processors (mpirun --bind-to none, or --cpus-per-task)";
 }
 
 std::optional<std::string> process_mapping(const std::vector<int>& node_of_rank) {
@@ -121,7 +119,6 @@ std::optional<std::string> process_mapping(const std::vector<int>& node_of_rank)
       blocks.push_back({node, 1, ranks});
     at = next;
   }
-  // All ranks on one node have period 1; say the whole count, as launchers do.
   if (end == 1) blocks[0].ranks = static_cast<int>(node_of_rank.size());
   std::ostringstream text;
   text << "(vector";

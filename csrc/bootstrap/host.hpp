@@ -1,4 +1,4 @@
-// Which ranks share a node and its cores. Pure functions but for those that ask the operating system.
+// Which ranks share a node and its cores. Thread-safe.
 #pragma once
 
 #include <optional>
@@ -7,32 +7,28 @@
 
 namespace mpi_gdr {
 
-// Equal on two ranks exactly if they can meet in shared memory: "hostname|boot id|device of /dev/shm".
-// Containers may share a name, or a kernel and so a boot id, but not /dev/shm.
+// "host|boot id|device of /dev/shm": equal exactly for ranks that can share memory.
 std::string host_identity();
 
-// The PID namespace and the network namespace of a process, by its entry in /proc; "": not known. UCX
-// connects two ranks over the loopback only where they share both.
+// PID and network namespaces of a /proc entry; "": unknown. UCX uses the loopback only if both are shared.
 std::string namespaces(const std::string& process = "self");
 
-// The processors that this process may run on, as "0,1,5".
+// The processors that this process may use, as "0,1,5"; "": unknown.
 std::string usable_cpus();
 
-// 64 random bits in hexadecimal: makes names unique per job, and not guessable by other users.
+// 64 random bits in hexadecimal: unique per job, not guessable by other users.
 std::string random_nonce();
 
-// Node number of each rank, numbered by first appearance.
+// Nodes numbered by their first rank.
 std::vector<int> number_nodes(const std::vector<std::string>& identities);
 
-// True if on some node more ranks run than the processors that they may use together.
 bool oversubscribed(const std::vector<int>& node_of_rank, const std::vector<std::string>& cpus_of_rank);
 
-// Why this rank's threads get in each other's way, or "": it may run on one processor only, `own_cpus`,
-// though its node has several for each of its ranks.
+// A warning if this rank may use only one processor though its node has several per rank; or "".
 std::string binding_problem(const std::string& own_cpus, int ranks_on_node, int cpus_of_node);
 
-// PMI_process_mapping, "(vector,(first node,nodes,ranks per node),...)"; a pattern that repeats is given
-// once: readers start over at its end. Nothing if it is too long a PMI value: MPI then compares host names.
+// PMI_process_mapping, "(vector,(first node,nodes,ranks per node),...)", repeating patterns given once.
+// Nothing if too long for a PMI value: MPI then compares host names.
 std::optional<std::string> process_mapping(const std::vector<int>& node_of_rank);
 
 }  // namespace mpi_gdr

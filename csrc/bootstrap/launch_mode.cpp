@@ -17,7 +17,6 @@ namespace {
 
 bool has(const char* variable) { return std::getenv(variable) != nullptr; }
 
-// -1 unless the variable holds a number that a rank or size can be.
 int number(const char* variable) {
   const char* text = std::getenv(variable);
   if (!text || !*text) return -1;
@@ -34,7 +33,7 @@ const char* pmi_launcher_name() {
   return "mpiexec";
 }
 
-// A process that a rank has spawned inherits PMI_FD's value but not the descriptor.
+// A process that a rank spawned inherits the value of PMI_FD but not the descriptor.
 bool pmi_descriptor_is_open() {
   return !has("PMI_FD") || (number("PMI_FD") >= 0 && ::fcntl(number("PMI_FD"), F_GETFD) != -1);
 }
@@ -44,19 +43,19 @@ std::string launch_command(int size) {
   return "`mpirun -n " + n + " python script.py` or `mpi-gdr run -n " + n + " script.py`";
 }
 
-// Whose traces this process has, whatever its MPI; "" if there are none.
+// The launcher whose variables this process has, whichever MPI it starts; "": none.
 std::string launcher_in_environment() {
   if (has("OMPI_COMM_WORLD_RANK")) return "the mpirun of Open MPI";
   if ((has("PMI_RANK") || has("PMI_ID")) && !has("SLURM_PROCID"))
     return std::string("the ") + pmi_launcher_name() + " of an MPI of the MPICH family";
-  if (has("SLURM_PROCID")) return "srun with a --mpi that this MPI does not speak";
+  if (has("SLURM_PROCID")) return "srun with an --mpi type that this MPI does not support";
   return has("PMIX_NAMESPACE") ? "a PMIx launcher" : "";
 }
 
-// In words that hold for either family: a plain `mpirun` may be the wrong one again.
+// Valid for both families: a plain `mpirun` may again be the wrong one.
 std::string own_launch_command(int size) {
   const std::string n = std::to_string(size);
-  std::string text = "Start with `mpi-gdr run -n " + n + " script.py`, which takes the launcher of this MPI";
+  std::string text = "Start with `mpi-gdr run -n " + n + " script.py`, which uses the launcher of this MPI";
   if (has("SLURM_PROCID")) text += ", or with `srun --mpi=pmix` or `--mpi=pmi2`";
   return text;
 }
@@ -67,7 +66,6 @@ std::string describe(const std::optional<Launcher>& launcher) {
          (launcher->size < 0 ? "unknown" : std::to_string(launcher->size)) + ")";
 }
 
-// The launcher started exactly these ranks, in whatever order.
 bool launcher_covers(const std::vector<Proposal>& proposals) {
   const int size = static_cast<int>(proposals.size());
   std::vector<bool> seen(proposals.size(), false);
@@ -81,8 +79,7 @@ bool launcher_covers(const std::vector<Proposal>& proposals) {
   return true;
 }
 
-// Ranks of one host share no /dev/shm: in containers of their own. Launchers take them for one node, and MPI
-// then waits for ever for who is not in its shared memory.
+// True for containers on one host: launchers treat them as one node, and MPI would wait for ever.
 bool containers_divide_a_host(const std::vector<Proposal>& proposals) {
   std::map<std::string, std::string> identity_of_host;
   for (const Proposal& p : proposals)
@@ -102,15 +99,15 @@ BootstrapMode mode_of(const std::string& text) {
 std::optional<Launcher> find_launcher(MpiFamily family) {
   const bool open_mpi_launcher = number("OMPI_COMM_WORLD_RANK") >= 0 && number("OMPI_COMM_WORLD_SIZE") > 0;
   if (open_mpi_launcher) {
-    // Its PMIx daemon cannot start an MPI of the MPICH family; our own server can, under any launcher.
+    // Its PMIx daemon cannot start an MPI of the MPICH family; our PMI server can, under any launcher.
     if (family == MpiFamily::Mpich) return std::nullopt;
     return Launcher{"mpirun (Open MPI)", number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE")};
   }
-  // An MPI of the MPICH family that was built without PMIx aborts under it; our own server starts that, too.
+  // An MPICH-family MPI without PMIx aborts under a PMIx launcher; our PMI server starts it.
   const bool speaks_pmix = family == MpiFamily::OpenMpi || ::dlsym(RTLD_DEFAULT, "PMIx_Init");
   if (has("PMIX_NAMESPACE") && number("PMIX_RANK") >= 0 && speaks_pmix)
     return Launcher{has("SLURM_PROCID") ? "srun (PMIx)" : "PMIx launcher", number("PMIX_RANK"), -1};
-  // Open MPI up to version 4 speaks Slurm's PMI-2, but never that of hydra.
+  // Open MPI up to version 4 uses Slurm's PMI-2, but not hydra's.
   if (family == MpiFamily::OpenMpi && !has("SLURM_PROCID")) return std::nullopt;
   if (number("PMI_RANK") >= 0 && number("PMI_SIZE") > 0) {
     if (!pmi_descriptor_is_open()) return std::nullopt;
@@ -127,8 +124,8 @@ std::optional<Launcher> find_launcher(MpiFamily family) {
   return std::nullopt;
 }
 
-std::string objection_to_launcher(MpiFamily family, BootstrapMode request, const std::string& mpi_version,
-                                  int size) {
+std::string explain_launcher_mismatch(MpiFamily family, BootstrapMode request, const std::string& mpi_version,
+                                      int size) {
   const std::string settle = "set MASTER_ADDR and MASTER_PORT to rank 0's host and a free port there";
   if (size == 1) return "";
   if (request == BootstrapMode::Store) return "MPI_GDR_BOOTSTRAP=store needs a store: " + settle;
@@ -139,7 +136,7 @@ std::string objection_to_launcher(MpiFamily family, BootstrapMode request, const
   std::string text =
       found.empty() ? "no launcher that this MPI can use " + mpi + " started " + ranks
       : !has("OMPI_COMM_WORLD_RANK") && !pmi_descriptor_is_open()
-          ? "the launcher's connection (PMI_FD) is closed here: a rank started this process, or a wrapper did"
+          ? "the launcher's connection (PMI_FD) is closed: a rank or a wrapper started this process"
           : ranks + " were started by " + found + ", which cannot start the MPI that mpi-gdr uses " + mpi;
   text += ". " + own_launch_command(size);
   if (family == MpiFamily::Mpich) text += ", or " + settle + ": MPI then starts over torch's store";
@@ -185,7 +182,7 @@ Proposal parse_proposal(const std::string& text) {
   p.nonce = record.text("nonce");
   if (p.nonce.size() > 16 || p.nonce.find_first_not_of("0123456789abcdef") != std::string::npos)
     fail(ErrorCode::Remote, "a rank's bootstrap record: nonce is '", shown(p.nonce),
-         "', expected up to 16 hexadecimal digits");  // names files and keys
+         "', expected up to 16 hexadecimal digits");  // part of file names and keys
   p.mpi_version = record.text("MPI's version");
   p.process.host = record.text("host's name");
   p.process.domain = record.number<std::uint64_t>("domain");
@@ -215,7 +212,7 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
   const BootstrapMode request = proposals[0].request;
   const bool covered = launcher_covers(proposals);
   if (initialised) {
-    // That MPI came from a launcher, or is a single rank; the others can only join it the same way.
+    // That MPI was started by a launcher or is a single rank; the other ranks must join it the same way.
     if (!covered)
       fail(ErrorCode::InvalidUsage,
            "MPI was initialised before init_process_group on some ranks only, and the others were not "
@@ -245,7 +242,7 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
     fail(ErrorCode::InvalidUsage, "Open MPI can only be started by its own launcher, and these ", size,
          " ranks were ",
          elastic ? std::string("started by torchrun")
-                 : "not (rank 0 finds: " + describe(proposals[0].launcher) + ")",
+                 : "started without it (launcher on rank 0: " + describe(proposals[0].launcher) + ")",
          ". Start with ", launch_command(size), "; torchrun and spawn need an MPI of the MPICH ABI");
   return Bootstrap::Store;
 }

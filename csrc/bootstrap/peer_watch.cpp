@@ -84,7 +84,7 @@ void PeerWatch::post(const News& news, bool relayed) {
   News short_news = news;
   short_news.details.clear();  // of very many groups
   if (!posted(news) && (!is_about_life(news.kind) || !posted(short_news)))
-    log(LogLevel::Warn, "ALIVE", "no room to tell the ranks of this host: ", news.text);
+    log(LogLevel::Warn, "ALIVE", "the ranks of this host were not notified, the board is full: ", news.text);
 }
 
 void PeerWatch::read_board(int rank) {
@@ -120,8 +120,8 @@ std::string PeerWatch::whom(const std::vector<int>& ranks) const {
 
 std::string PeerWatch::given_up() const {
   const bool never = options_.silence.count() == 0;
-  return never ? "; no rank is given up for that (MPI_GDR_HEARTBEAT=0)"
-               : "; the job waits " + seconds(options_.silence) + " before it gives up (MPI_GDR_HEARTBEAT)";
+  return never ? "; silent ranks never count as lost (MPI_GDR_HEARTBEAT=0)"
+               : "; silent ranks count as lost after " + seconds(options_.silence) + " (MPI_GDR_HEARTBEAT)";
 }
 
 void PeerWatch::look_around(Time now) {
@@ -155,7 +155,7 @@ void PeerWatch::look_at_peer(int rank, Time now) {
 }
 
 void PeerWatch::report_stopped(int rank, const std::string& who, steady_clock::duration since) {
-  const std::string text = who + " has not been heard of for " + seconds(since) +
+  const std::string text = who + " has been silent for " + seconds(since) +
                            ": its process is stopped (by SIGSTOP or job control), seen by rank " +
                            std::to_string(options_.rank) + " on the same host";
   if (options_.silence.count() > 0 && since > options_.silence) {
@@ -201,10 +201,10 @@ void PeerWatch::beat(KvStore& store, Time now) {
   if (next != watched_ || heard || count == 0 || slept(talked_, now, talk_pause())) heard_ = now;
   watched_ = next;
   last_beat_ = count;
-  if (heard) return report_back(ranks, ranks.size() == 1 ? " is heard of again" : " are heard of again");
+  if (heard) return report_back(ranks, ranks.size() == 1 ? " responds again" : " respond again");
   const auto since = now - heard_;
-  const std::string text = " not been heard of for " + seconds(since) +
-                           ": the host or the network to it is down, or all of it is stopped; seen by " +
+  const std::string text = " been silent for " + seconds(since) +
+                           ": the host or the network to it is down, or its processes are stopped; seen by " +
                            describe(options_.rank, options_.processes[options_.rank]);
   // A host that says that its speaker has ended is not suspended: another rank would speak for it by now.
   const bool deserted =
@@ -265,7 +265,7 @@ void PeerWatch::read(KvStore& store, Time now) {
       item = store.try_get(list + "/" + std::to_string(read_ + 1));
     } catch (const BadSignature& e) {  // whose place it is may still write
       if (!std::exchange(reported_forged_, true))
-        log(LogLevel::Warn, "ALIVE", "news that no rank has written is ignored: ", e.what());
+        log(LogLevel::Warn, "ALIVE", "ignored a notice in the store that no rank has signed: ", e.what());
     }
     if (!item) {
       if (hole_ == Time{}) hole_ = now;

@@ -27,15 +27,14 @@ namespace mpi_gdr {
 namespace {
 
 constexpr std::size_t kMaxLine = 1 << 16;
-// Even on purpose: MPICH cuts long values by (max-2)/2 when it puts and by (max-1)/2 when it gets.
+// Even: MPICH splits long values by (max-2)/2 when it puts and by (max-1)/2 when it gets.
 constexpr const char* kMaxes = "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024";
 constexpr std::size_t kMaxKey = 64, kMaxValue = 1024;
 constexpr std::string_view kMaxesOfLauncher = "cmd=maxes ", kValueLimit = "vallen_max=";
-// With the longest names a command has 112 bytes beside the value.
 constexpr long kLongestCommand = 1024, kBesideValue = 128;
 constexpr char kFinalizeAck[] = "cmd=finalize_ack rc=0\n";
 
-// "key=value" out of "cmd=put kvsname=x key=k value=v w"; the last field, `value`, may hold blanks.
+// The field `key` of "cmd=put kvsname=x key=k value=v w"; the last field, `value`, may contain blanks.
 std::string field(const std::string& line, const std::string& key) {
   std::size_t at = line.rfind(key + "=", 0) == 0 ? 0 : line.find(" " + key + "=");
   if (at == std::string::npos) return "";
@@ -43,7 +42,7 @@ std::string field(const std::string& line, const std::string& key) {
   return line.substr(at, key == "value" ? std::string::npos : line.find(' ', at) - at);
 }
 
-// Of another rank. It becomes part of a line to the MPI library: it must not end that line.
+// `text` comes from another rank and becomes part of a line to the MPI library: it must not end that line.
 const std::string& checked(const std::string& text, std::size_t most) {
   if (text.size() > most || text.find_first_of(std::string_view("\n\0", 2)) != std::string::npos)
     fail(ErrorCode::Remote, "a rank's values for MPI: '", shown(text), "' has ", text.size(),
@@ -51,7 +50,7 @@ const std::string& checked(const std::string& text, std::size_t most) {
   return text;
 }
 
-// Of what a launcher says. Only a whole answer is changed: such answers are short, and come in one piece.
+// `text` comes from the launcher, whose short answers arrive whole; other text is not changed.
 std::string with_smaller_limit(std::string text) {
   const std::size_t limit = text.find(kValueLimit);
   if (!text.starts_with(kMaxesOfLauncher) || limit == text.npos || text.back() != '\n') return text;
@@ -62,7 +61,7 @@ std::string with_smaller_limit(std::string text) {
                       std::to_string(announced - kBesideValue));
 }
 
-// Plain data for the child handler, which may only make system calls.
+// Used by the fork handler of the child, which may only make system calls.
 int shielded_fd = -1;
 dev_t shielded_device;
 ino_t shielded_inode;
@@ -71,14 +70,13 @@ void shield_in_child() {
   struct stat now{};
   if (shielded_fd < 0 || ::fstat(shielded_fd, &now) != 0 || now.st_dev != shielded_device ||
       now.st_ino != shielded_inode)
-    return;  // the MPI library closed it, and the number may be a file of the application by now
+    return;  // the MPI library closed it, and the number may be the application's now
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
     ::close(shielded_fd);
     return;
   }
-  // What the library may say here is "finalize", from its atexit handler: the answer is there before the
-  // question, and pair[1] stays open so that the question has a place to go.
+  // Answers in advance the only question, "finalize" at exit; pair[1] stays open to receive it.
   const ssize_t written = ::write(pair[1], kFinalizeAck, sizeof kFinalizeAck - 1);
   (void)written;
   ::dup3(pair[0], shielded_fd, O_CLOEXEC);
@@ -126,7 +124,7 @@ void PmiServer::on_abort(std::function<void(const std::string&)> announce) {
 
 void PmiServer::finish_at_exit() {
   if (::getpid() != pid_) return;
-  // MPICH ends the process by exit() when MPI_Init fails.
+  // MPICH calls exit() when MPI_Init fails.
   if (in_init_.load(std::memory_order_acquire)) unlink_mpich_shared_memory();
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   for (int unread = 1; unread > 0 && std::chrono::steady_clock::now() < limit; ::usleep(1000)) {
@@ -156,7 +154,7 @@ void PmiServer::serve() {
       if (!reply.empty()) {
         const std::string text = reply + "\n";
         if (::send(server_, text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size()))
-          return;  // it closed its end
+          return;  // the MPI library closed its end
       }
     }
     if (pending.size() > kMaxLine) {
@@ -232,8 +230,8 @@ void PmiServer::barrier() {
     }
   } catch (const std::exception& e) {
     if (init) {
-      // No error code reaches the caller of MPI_Init through MPICH, so the process says why and ends.
-      report(options_.rank, std::string("MPI_Init cannot go on: ") + e.what());
+      // MPICH returns no error code to the caller of MPI_Init, so the process reports the error and ends.
+      report(options_.rank, std::string("MPI_Init cannot continue: ") + e.what());
       unlink_mpich_shared_memory();
       ::_exit(kExitStuck);
     }
@@ -249,19 +247,18 @@ void PmiServer::watch_for_abort() {
     unlink_mpich_shared_memory();
     ::_exit(1);
   } catch (const std::exception&) {
-    // A store that fails now is reported by the caller that needs it; MPI_Init may still succeed without.
+    // A caller that needs the store reports its failure; MPI_Init may succeed without it.
   }
 }
 
 void PmiServer::abort_job(const std::string& line) {
-  // PMI leaves it to the launcher to end the job, and MPI_Abort returns: so this is the launcher's part.
+  // In PMI the launcher ends the job, and MPI_Abort returns: this server acts as the launcher.
   const std::string code_text = field(line, "exitcode");
   int code = std::atoi(code_text.c_str()) & 0xff;
   if (code == 0) code = 1;
   const std::string text =
       "rank " + std::to_string(options_.rank) + " called MPI_Abort with code " + code_text;
   report(options_.rank, text);
-  // The store may hang; the end of the process must not depend on it.
   auto noted = std::make_shared<std::promise<void>>();
   quiet_thread("mpigdr-abort", [this, text, noted] {
     try {

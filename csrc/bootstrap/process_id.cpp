@@ -20,7 +20,7 @@
 namespace mpi_gdr {
 namespace {
 
-// The beginning of /proc/PID/<file>. Nothing: there is no such process; "": it cannot be read.
+// The first 4 KiB of /proc/PID/<file>. Nothing: no such process; "": unreadable.
 std::optional<std::string> read_proc(std::int64_t pid, const char* file) {
   const std::string path = "/proc/" + std::to_string(pid) + "/" + file;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -38,9 +38,9 @@ std::optional<ProcessStat> read_stat(std::int64_t pid) {
   return text ? std::optional(parse_process_stat(*text)) : std::nullopt;
 }
 
-constexpr const char* kAgentsMark = "TORCHELASTIC_RUN_ID";  // torchrun's agent gives it to what it starts
+constexpr const char* kAgentsMark = "TORCHELASTIC_RUN_ID";  // set by torchrun's agent for its children
 
-// With what value of the variable a process was started. Nothing: without it, or it may not be looked at.
+// The variable's value when the process was started. Nothing: not set, or unreadable.
 std::optional<std::string> started_with(const std::string& process, const std::string& variable) {
   std::ifstream file("/proc/" + process + "/environ", std::ios::binary);
   for (std::string entry; std::getline(file, entry, '\0');)
@@ -62,7 +62,7 @@ ProcessStat parse_process_stat(const std::string& text) {
   if (name_end == std::string::npos || name_end + 2 >= text.size()) return stat;
   const char* at = text.c_str() + name_end + 2;
   stat.state = *at;
-  constexpr int kState = 3, kParent = 4, kFlags = 9, kStartTime = 22;  // as proc(5) numbers the fields
+  constexpr int kState = 3, kParent = 4, kFlags = 9, kStartTime = 22;  // numbered as in proc(5)
   for (int field = kState; field < kStartTime; ++field) {
     if (!(at = std::strchr(at, ' '))) return stat;
     ++at;
@@ -80,13 +80,13 @@ ProcessId own_process() {
   ProcessId own;
   own.host = host_name();
   own.pid = ::getpid();
-  // In a container that shows another PID namespace's /proc, the pid is that of another process.
+  // In a container that shows the /proc of another PID namespace, this pid is another process there.
   char self[32] = "";
   if (::readlink("/proc/self", self, sizeof self - 1) <= 0 || self != std::to_string(own.pid)) return own;
   const auto stat = read_stat(own.pid);
   if (!stat || stat->started == 0) return own;
   own.started = stat->started;
-  // Containers of one host see processes of their own only.
+  // Containers of one host see only their own processes.
   char pids[128] = "";
   if (::readlink("/proc/self/ns/pid", pids, sizeof pids - 1) > 0) {
     Fnv1a hash;
@@ -98,7 +98,7 @@ ProcessId own_process() {
 
 std::optional<ProcessId> torchrun_agent() {
   if (!std::getenv(kAgentsMark)) return std::nullopt;
-  // Wrappers have the agent's variables, the agent has not.
+  // Wrappers have the variable, the agent does not.
   constexpr int kMostWrappers = 32;
   ProcessId process = own_process();
   if (process.domain == 0) return std::nullopt;
@@ -124,10 +124,10 @@ std::optional<double> start_of_pid_namespace() {
 std::int64_t launcher_pid(const char* pmi_fd) {
   ucred launcher{};
   socklen_t size = sizeof launcher;
-  constexpr uid_t kNobody = static_cast<uid_t>(-1);  // of a socket of the network
+  constexpr uid_t kNoUser = static_cast<uid_t>(-1);  // the value for sockets of other families
   const bool known = pmi_fd &&
                      ::getsockopt(std::atoi(pmi_fd), SOL_SOCKET, SO_PEERCRED, &launcher, &size) == 0 &&
-                     launcher.uid != kNobody;
+                     launcher.uid != kNoUser;
   return known ? launcher.pid : -1;
 }
 
@@ -156,10 +156,10 @@ std::string describe(int rank, const ProcessId& process) {
 ProcessState look_at(const ProcessId& process) {
   const auto stat = read_stat(process.pid);
   if (!stat) return ProcessState::Ended;
-  if (stat->state == '?') return ProcessState::Runs;  // no news
+  if (stat->state == '?') return ProcessState::Runs;  // unknown
   if (stat->started != process.started || stat->state == 'Z' || stat->state == 'X')
     return ProcessState::Ended;
-  // A dump may take minutes. Only where a signal ends the process: its status is expensive to read.
+  // A core dump may take minutes. Checked only for a signalled process: its status is expensive to read.
   if (stat->signalled && dumps_core(read_proc(process.pid, "status").value_or("")))
     return ProcessState::Ended;
   if (stat->state == 't') return ProcessState::Traced;
@@ -167,8 +167,7 @@ ProcessState look_at(const ProcessId& process) {
 }
 
 std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped) {
-  // The first of each kind: at a deadline the ranks that waited for a stopped one end too, so that "has
-  // ended" alone would name a victim and hide the cause.
+  // The first of each kind: ranks waiting for a stopped one end at a deadline, which would hide the cause.
   std::string halted, ended;
   for (int r = 0; r < static_cast<int>(processes.size()); ++r) {
     const ProcessId& process = processes[r];

@@ -17,30 +17,28 @@ using std::chrono::steady_clock;
 
 std::string rank_key(const std::string& prefix, int rank) { return prefix + "/r" + std::to_string(rank); }
 
-// What the last to arrive publishes where it cannot publish the blobs.
+// Prefix of the explanation that the last arrival publishes if it cannot publish the blobs.
 constexpr char kRefused = '!';
-constexpr std::chrono::seconds kForged(
-    2);  // time for the last to arrive to overwrite what another has published
+constexpr std::chrono::seconds kForged(2);  // for the last arrival to overwrite a forged result
 
-// What a rank that stops waiting adds to the number of arrivals: a later arrival fails, instead of entering a
-// call of the library that this rank never makes.
+// A rank that stops waiting adds this: later arrivals fail instead of entering a call that it never makes.
 constexpr std::int64_t kLeft = std::int64_t{1} << 32;
 constexpr std::chrono::seconds kPublishing(10);  // from the last arrival to its result
 
-// Not at once: ranks with another secret wait for kForged, and this one may be the store's host.
+// Delayed: ranks with another secret wait for kForged, and this process may host the store.
 [[noreturn]] void refuse(const std::string& prefix, const std::string& why) {
   std::this_thread::sleep_for(kForged + std::chrono::seconds(1));
   fail(ErrorCode::Remote, "rendezvous '", prefix, "': ", why);
 }
 
-// Of all ranks, by the last to arrive; who finds one that is not signed tells the others.
+// Called by the last arrival, which publishes the reason if a blob is not signed.
 std::vector<std::string> gather(KvStore& store, const std::string& prefix, int rank, int size) {
   std::vector<std::string> blobs;
   for (int r = 0; r < size; ++r) {
     try {
       auto value = store.try_get(rank_key(prefix, r));
       if (!value)
-        fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "': ", size, " arrivals but none of rank ", r,
+        fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "': ", size, " arrivals, but none of rank ", r,
              "; two processes were given the same rank");
       blobs.push_back(std::move(*value));
     } catch (const BadSignature&) {
@@ -71,8 +69,8 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
   store.set(rank_key(prefix, rank), blob);
   const std::int64_t arrived = store.add(prefix + "/n", 1);
   if (arrived > kLeft)
-    fail(ErrorCode::Timeout, "rendezvous '", prefix, "': the timeout of another rank passed before rank ",
-         rank, " of ", size, " arrived. Look at what kept this rank, or raise the timeout");
+    fail(ErrorCode::Timeout, "rendezvous '", prefix, "': another rank timed out before rank ", rank, " of ",
+         size, " arrived. Find what delayed this rank, or raise the timeout");
   if (arrived > size)
     fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "' was used before: arrival ", arrived, " of ",
          size,
@@ -82,12 +80,12 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
     store.set(all, pack(blobs));
     return blobs;
   }
-  // All ranks poll one server: the pause grows with their number, so that they do not drown it.
+  // All ranks poll one server: the pause grows with their number to limit its load.
   const microseconds longest(std::max(5'000, 50 * size));
   microseconds pause(100);
   std::optional<std::string> packed;
-  bool complete = false;                           // all ranks are known to have arrived
-  std::optional<steady_clock::time_point> forged;  // since when something unsigned stands there
+  bool complete = false;                           // all ranks have arrived
+  std::optional<steady_clock::time_point> forged;  // since when an unsigned result has been stored
   for (;;) {
     try {
       if (store.check(all) && (packed = store.try_get(all))) break;
@@ -101,14 +99,14 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
     if (now >= deadline) {
       if (complete || store.add(prefix + "/n", kLeft) % kLeft < size)
         fail_late(store, prefix, rank, size, std::chrono::duration<double>(now - start).count());
-      complete = true;  // the last one to arrive does not see that this rank has left
+      complete = true;  // the last arrival cannot see that this rank stopped waiting
       deadline = now + kPublishing;
     }
     std::this_thread::sleep_for(std::min<steady_clock::duration>(pause, deadline - now));
     pause = std::min(pause * 3 / 2, longest);
   }
   if (packed->starts_with(kRefused)) refuse(prefix, packed->substr(1));
-  RecordReader record("what '" + all + "' of the store holds", *packed);
+  RecordReader record("the value of '" + all + "' in the store", *packed);
   std::vector<std::string> blobs;
   for (int r = 0; r < size; ++r) blobs.push_back(record.text("a rank's record"));
   record.end();
@@ -137,7 +135,7 @@ std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, i
     throw;
   } catch (const std::exception& e) {
     if (raised) std::rethrow_exception(raised);
-    const std::string text = e.what();  // torch adds a stack
+    const std::string text = e.what();  // torch appends a stack trace
     fail(ErrorCode::System, "rendezvous '", prefix, "' on rank ", rank,
          ": the store failed: ", text.substr(0, text.find('\n')));
   }

@@ -15,8 +15,7 @@
 namespace mpi_gdr {
 namespace {
 
-// Measured with MPICH 5.0.2: 2072 KiB for two ranks, 4136 for four. UCX takes 4.2 MiB a rank more, and does
-// without if it finds that there are none.
+// MPICH 5.0.2 takes 2072 KiB for two ranks, 4136 for four; UCX 4.2 MiB per rank, unless none is left.
 constexpr std::uint64_t kMpich5PerRank = 1032 << 10, kUcxPerRank = 4300 << 10;
 constexpr std::uint64_t kComfortablePerRank = 16 << 20;
 
@@ -24,25 +23,24 @@ std::string comfortable(std::size_t ranks) {
   return std::to_string(ranks * kComfortablePerRank >> 20) + " MiB";
 }
 
-// Those that this process maps and that still have their names.
+// mpich_shm_*, or mpich_shar_tmp* (MPICH 4.0, MVAPICH 4.0), where the names still exist.
 std::set<std::string> mpich_files() {
-  // mpich_shm_*, or mpich_shar_tmp* (MPICH 4.0, MVAPICH 4.0). The kernel tells the rest of the name.
   std::ifstream maps("/proc/self/maps");
   std::set<std::string> paths;
   for (std::string line; std::getline(maps, line);) {
     const auto at = line.find("/dev/shm/mpich_sh");
-    // "/dev/shm/name (deleted)" has lost its name already, and another job's file may carry it now.
+    // "/dev/shm/name (deleted)" has lost its name, which a file of another job may have by now.
     if (at != std::string::npos && line.find(' ', at) == std::string::npos) paths.insert(line.substr(at));
   }
   return paths;
 }
 
-// Whether /dev/shm was made together with this PID namespace, or in it. Older kernels do not tell.
+// True if /dev/shm is as new as this PID namespace. False on kernels without birth times.
 bool shares_the_age_of_its_container() {
   struct statx made{};
   if (::statx(AT_FDCWD, "/dev/shm", 0, STATX_BTIME, &made) != 0 || !(made.stx_mask & STATX_BTIME))
     return false;
-  constexpr double kBefore = 5;  // seconds: runtimes mount it, then start the first process
+  constexpr double kBefore = 5;  // seconds: runtimes mount it before they start the first process
   const auto start = start_of_pid_namespace();
   return start && static_cast<double>(made.stx_btime.tv_sec) > *start - kBefore;
 }
@@ -59,14 +57,14 @@ std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool
   const std::uint64_t taken = started ? ranks * (kMpich5PerRank + kUcxPerRank) : 0;
   if (ranks < 2 || free + taken >= ranks * kComfortablePerRank) return "";
   return "/dev/shm has " + std::to_string(free >> 10) + " KiB free for " + std::to_string(ranks) +
-         " rank(s) of this host; the MPI library may crash for want of it (expected " + comfortable(ranks) +
-         ")";
+         " rank(s) of this host; the MPI library may crash for lack of space (expected " +
+         comfortable(ranks) + ")";
 }
 
-std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
-                                       const std::vector<std::optional<std::uint64_t>>& free,
-                                       const std::string& library, bool started) {
-  // Other versions, and the MPIs made from it, have not been measured.
+std::string explain_shared_memory_shortage(const std::vector<int>& node_of_rank,
+                                           const std::vector<std::optional<std::uint64_t>>& free,
+                                           const std::string& library, bool started) {
+  // Only MPICH 5 has been measured, not the MPIs derived from it.
   const std::size_t version = library.find_first_of("0123456789");
   if (library.rfind("MPICH", 0) != 0 || version == std::string::npos ||
       library.compare(version, 2, "5.") != 0)
@@ -86,7 +84,7 @@ std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
     return "/dev/shm has " + std::to_string(*least >> 10) + " KiB free on the host of ranks " +
            rank_list(ranks) + ", and MPICH needs " + std::to_string(need >> 10) +
            " KiB there; expected at least " + comfortable(ranks.size()) +
-           ". Remove what fills it, or make it larger (mount -o remount,size=..., docker run "
+           ". Free space there, or enlarge it (mount -o remount,size=..., docker run "
            "--shm-size=...)";
   }
   return "";
@@ -94,10 +92,10 @@ std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
 
 std::string unshared_memory() {
   if (mpich_files().empty() || !shares_the_age_of_its_container() || sees_another_rank()) return "";
-  return "this rank is in a container of its own with its own /dev/shm, and the launcher started other ranks "
-         "on this host, which MPI looks for there. Let the containers share /dev/shm (docker --ipc=host, "
+  return "this rank is in a container with its own /dev/shm, where MPI looks for the other ranks that the "
+         "launcher started on this host. Let the containers share /dev/shm (docker --ipc=host, "
          "apptainer without --contain), or set MASTER_ADDR and MASTER_PORT for all ranks: MPI then starts "
-         "over torch's store and takes each container for a host";
+         "over torch's store and treats each container as a host";
 }
 
 void unlink_mpich_shared_memory() {

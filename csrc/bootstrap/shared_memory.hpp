@@ -1,4 +1,4 @@
-// The file that MPICH keeps in /dev/shm until MPI_Finalize, and that a killed job leaves behind.
+// The file that MPICH keeps in /dev/shm until MPI_Finalize; a killed job leaves it behind.
 #pragma once
 
 #include <cstddef>
@@ -9,27 +9,23 @@
 
 namespace mpi_gdr {
 
-// Bytes that may still be written to /dev/shm. Nothing where that cannot be asked.
+// Bytes that can still be written to /dev/shm. Nothing: unknown.
 std::optional<std::uint64_t> free_shared_memory();
 
-// Why MPI cannot start on these ranks for want of shared memory, or "": MPICH would end them with SIGBUS.
-// Only where it is certain. `node_of_rank` as of number_nodes(); `free` of each rank in bytes; `library`:
-// first line of its version; `started`: other ranks may have taken their part of it already.
-std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
-                                       const std::vector<std::optional<std::uint64_t>>& free,
-                                       const std::string& library, bool started = false);
+// Why shared memory certainly does not suffice, which would raise SIGBUS in MPICH; or "". `free`: bytes by
+// rank; `library`: first line of its version; `started`: others may have allocated their part.
+std::string explain_shared_memory_shortage(const std::vector<int>& node_of_rank,
+                                           const std::vector<std::optional<std::uint64_t>>& free,
+                                           const std::string& library, bool started = false);
 
-// What is to be said where `free` bytes are less than the libraries would rather have on a host with so many
-// ranks of the job, or "". `started` as above.
+// A warning if `free` bytes are few for this many ranks of a host; or "". `started` as above.
 std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool started);
 
-// Why MPICH waits in this process for ranks of its host that cannot come, or "". Only where it is certain:
-// its file is mapped, no other rank is in this PID namespace, and /dev/shm is as new as that. For a rank
-// whose launcher_pid() (process_id.hpp) is 0.
+// Why MPICH certainly waits in vain for ranks of its host, or "": its file is mapped, no other rank is
+// visible, /dev/shm is as new as the PID namespace. For ranks whose launcher_pid() is 0.
 std::string unshared_memory();
 
-// Removes the names of MPICH's shared-memory files that this process has mapped; the memory stays. For when
-// all ranks of the node have attached, or when this process is about to end without them.
+// Unlinks MPICH's files mapped here; the memory stays. After all ranks have attached, or before an exit.
 void unlink_mpich_shared_memory();
 
 }  // namespace mpi_gdr

@@ -7,14 +7,13 @@
 namespace mpi_gdr {
 namespace {
 
-// Begins what is signed, so that a rank without the secret does not take it for a plain value.
 constexpr std::string_view kMark = "mpi-gdr signed 1\n";
 
 }  // namespace
 
 BadSignature::BadSignature(const std::string& key)
-    : Error(ErrorCode::Remote, "what stands at '" + key +
-                                   "' of the store is not signed with this launch's secret: "
+    : Error(ErrorCode::Remote, "the value of '" + key +
+                                   "' in the store is not signed with this launch's secret: "
                                    "is MPI_GDR_SECRET equal on all ranks?") {}
 
 Signer::Signer(std::string_view secret) : secret_(secret) {}
@@ -36,7 +35,7 @@ std::string Signer::signature(const std::string& key, std::string_view value) co
     secret = secret_;
   }
   if (secret.empty()) return "";
-  // The length in front: no other key and value make the same text.
+  // Prefixed by the key's length: no other key and value yield the same text.
   std::string text = std::to_string(key.size()) + ':' + key;
   return std::string(bytes_of(hmac_sha256(secret, text.append(value))));
 }

@@ -1,12 +1,7 @@
-// What a rank writes into the store is signed, and what it reads is believed only if another rank of the job
-// has signed it: torch's store serves every process that reaches its port.
-//
-// A signature is an HMAC-SHA256 over the key and the value. Keys name the run, the attempt, the generation
-// and the place in a list, so that a value says nothing at another key. Counters (add()) and whether a key is
-// there (check()) are not signed: who forges them can delay a job or keep it from starting, not steer it.
-//
-// Before MPI runs, the secret of the launch signs (MPI_GDR_SECRET); without one, values are plain. As soon as
-// MPI runs, its ranks have random bytes in common, and values are signed in any case.
+// Signs and verifies values of the store: torch's serves every process that reaches its port. A signature is
+// an HMAC-SHA256 over key and value; keys name run, attempt, generation and list position. add() and check()
+// are not signed: forging them can delay or prevent a start, not control it. Before MPI runs, MPI_GDR_SECRET
+// signs (unset: plain values); then also random bytes that the ranks share.
 #pragma once
 
 #include <memory>
@@ -21,7 +16,7 @@
 
 namespace mpi_gdr {
 
-// A value that no rank of the job has signed for this key, or a signed one where this rank has no secret.
+// A value not signed for this key by a rank of the job, or a signed value where this rank has no secret.
 class BadSignature : public Error {
  public:
   explicit BadSignature(const std::string& key);
@@ -30,12 +25,11 @@ class BadSignature : public Error {
 // Thread-safe.
 class Signer {
  public:
-  // `secret`: "" for none.
   explicit Signer(std::string_view secret);
-  // The one of this process, with the secret of its environment. Throws InvalidUsage if that is malformed.
+  // The process's signer, with the secret of its environment. Throws InvalidUsage if that is malformed.
   static Signer& of_launch();
 
-  // From now on the key is made of the secret and of these bytes, which only the ranks of the job have.
+  // From then on the key is derived from the secret and these bytes, which only the ranks of the job have.
   void begin_session(std::string_view random);
 
   std::string seal(const std::string& key, const std::string& value) const;
@@ -43,7 +37,7 @@ class Signer {
   std::string open(const std::string& key, const std::string& sealed) const;
 
  private:
-  std::string signature(const std::string& key, std::string_view value) const;  // "": there is no secret
+  std::string signature(const std::string& key, std::string_view value) const;  // "": no secret
 
   mutable std::mutex mutex_;
   std::string secret_;
@@ -51,7 +45,7 @@ class Signer {
 
 class SignedStore : public KvStore {
  public:
-  // `signer` outlives it and its clones.
+  // `signer` must outlive this store and its clones.
   SignedStore(std::unique_ptr<KvStore> store, const Signer& signer)
       : store_(std::move(store)), signer_(signer) {}
 

@@ -83,14 +83,13 @@ void Watchdog::announce(const std::string& why, int status) const {
   report(rank_, text + "; this process ends with code " + std::to_string(status) + last_words(text));
 }
 
-// The thread that calls exit() is the one inside the call, and this object lives on its stack. Other handlers
-// may hang yet: the deadline still holds.
+// Called on the thread inside the call, with this object on its stack. The deadline stays: handlers may hang.
 void Watchdog::exit_inside(int status) noexcept try {
-  if (::getpid() != process_) return;              // a child that was forked inside the call
-  const std::lock_guard<std::mutex> lock(mutex_);  // if the other thread is ending the process, for good
+  if (::getpid() != process_) return;              // a child forked inside the call
+  const std::lock_guard<std::mutex> lock(mutex_);  // blocks forever if the other thread is ending the process
   exiting_ = true;
   std::string reason;
-  // A process that is just being killed is there for some milliseconds more.
+  // A process that is being killed stays visible for some milliseconds.
   for (int turn = 0; lost_ && reason.empty() && turn < 20; ++turn) {
     if (turn) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     reason = lost_();
@@ -98,25 +97,25 @@ void Watchdog::exit_inside(int status) noexcept try {
   announce(" has ended this process" + (reason.empty() ? "" : ": " + reason), status & 0xff);
   unlink_mpich_shared_memory();
 } catch (...) {
-  // No memory for the words: it ends without them.
+  // No memory.
 }
 
 void Watchdog::run(Deadline deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
-  // A peer that has ended may have done its part before: then the call returns soon.
-  constexpr std::chrono::milliseconds kLook(250), kBelieve(3000);
+  // A peer that has ended may have done its part already: the call then returns soon.
+  constexpr std::chrono::milliseconds kLook(250), kConfirm(3000);
   Deadline since = deadline;
-  std::string reason;  // the first one: others may be its consequence
+  std::string reason;  // the first: later ones may be its consequence
   for (auto now = std::chrono::steady_clock::now(); lost_ && now < deadline;
        now = std::chrono::steady_clock::now()) {
     if (changed_.wait_until(lock, std::min(deadline, now + kLook), [this] { return done_; })) return;
     if (exiting_) break;
     const std::string found = lost_();
-    if (found.empty() || reason.empty()) {  // none, none any more, or the first
+    if (found.empty() || reason.empty()) {  // none, no longer any, or the first
       reason = found;
       since = now;
     }
-    if (reason.empty() || now < since + kBelieve) continue;
+    if (reason.empty() || now < since + kConfirm) continue;
     announce(" cannot return: " + reason, kExitStuck);
     unlink_mpich_shared_memory();
     ::_exit(kExitStuck);
@@ -124,7 +123,7 @@ void Watchdog::run(Deadline deadline) {
   if (changed_.wait_until(lock, deadline, [this] { return done_; })) return;
   announce(" has not returned by its deadline", kExitStuck);
   if (details_) {
-    // The store may be what hangs: ask it from a thread that can be left behind.
+    // The store may be what hangs: query it from a thread that can be abandoned.
     auto answer = std::make_shared<std::promise<std::string>>();
     auto future = answer->get_future();
     quiet_thread("mpigdr-details", [answer, details = details_] {

@@ -1,13 +1,7 @@
-// Ends the process when a call that cannot be interrupted (MPI_Init, MPI_Finalize, communicator creation) is
-// still running at its deadline. MPI itself has no timeouts, and a thread stuck in it can raise nothing.
-//
-//   { Watchdog guard("MPI_Init", deadline, rank, [] { return "what peers are missing"; });  MPI_Init(...); }
-//
-// At the deadline: one line on stderr, which says where the flight log is, then what `details` adds within
-// 3 seconds, then _exit(kExitStuck): destructors and exit handlers could hang as well.
-//
-// A call may also end the process itself, by exit(): MPI does where an error is fatal. One line then says
-// which call it was, and what `lost` finds.
+// Ends the process when an uninterruptible call (MPI_Init, MPI_Finalize) has not returned by its deadline:
+// reports where the flight log is and what `details` returns within 3 s, then calls _exit(kExitStuck), as
+// destructors could hang. If the call itself exits, as MPI does on errors, reports it and what `lost`
+// returns.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +16,7 @@ namespace mpi_gdr {
 
 class Watchdog {
  public:
-  // `lost`: asked some times a second; says why the call can never return, or "". Believed after 3 s.
+  // `lost`, called every 250 ms, returns why the call cannot return, or ""; after 3 s of it the process ends.
   Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details = {},
            std::function<std::string()> lost = {});
   ~Watchdog();
@@ -45,12 +39,11 @@ class Watchdog {
   std::thread thread_;
 };
 
-// `words(reason)` is called from any thread when this process is ended, and returns what to add to the text
-// ("; flight log: ...") within a second or two. Without it, no operation has been called yet.
+// `words(reason)` returns text for the process's last message, within about 2 s, on any thread.
 void set_last_words(std::function<std::string(const std::string& reason)> words);
 std::string last_words(const std::string& reason) noexcept;
 
-// Writes "[mpi-gdr] rank R: text" to stderr in one piece; safe from any thread.
+// Writes "[mpi-gdr] rank R: text" to stderr; thread-safe.
 void report(int rank, const std::string& text);
 
 }  // namespace mpi_gdr

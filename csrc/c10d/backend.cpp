@@ -15,7 +15,7 @@
 namespace mpi_gdr::torch_binding {
 namespace {
 
-// Null: no device has a part in the call.
+// Null: no served device.
 std::shared_ptr<StreamResult> stream_result(const TensorCall& call) {
   return call.streams ? std::make_shared<StreamResult>(call.streams) : nullptr;
 }
@@ -29,7 +29,7 @@ MpiBackend::MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_pt
       options_(std::move(options)),
       devices_(group_->name(), made.served, made.gpu_aware) {}
 
-// Touches nothing of MPI: it runs when the garbage collector likes, not on all ranks at a time.
+// Without MPI: the garbage collector runs it at any time, on any rank.
 MpiBackend::~MpiBackend() = default;
 
 void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
@@ -41,7 +41,7 @@ void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 std::string MpiBackend::algorithm(const CollectiveSpec& spec) {
   return with_torch_errors([&] {
-    std::lock_guard lock(mutex_);  // the transport is asked, and shutdown() closes it
+    std::lock_guard lock(mutex_);  // shutdown() closes the transport
     if (closed_) fail(ErrorCode::InvalidUsage, "algorithm: group ", group_->name(), " has been destroyed");
     return group_->algorithm(spec);
   });
@@ -74,7 +74,7 @@ OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions& options,
 
 void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions& options, bool accelerator,
                        std::shared_ptr<StreamResult> result) {
-  // Whether the engine ends the operation or refuses it is not known here: it may throw either way.
+  // Registered first: issuing may throw whether or not the engine ends the operation.
   if (hooks_->any())
     options.on_finished = [hooks = hooks_, expected = hooks_->expect(),
                            type = call.type](const Operation& op) mutable {
@@ -91,8 +91,7 @@ void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions& options, b
       if (timed) took = std::chrono::duration<float, std::milli>(op.finished_at() - op.started_at()).count();
       try {
         for (const uint64_t key : keys) hooks->call({key, took});
-      } catch (const std::bad_alloc&) {
-        // They do not hear of it.
+      } catch (const std::bad_alloc&) {  // no further hook is called
       }
     };
 #endif
@@ -120,17 +119,15 @@ void MpiBackend::wait_for_accelerator() {
     earlier = on_accelerator_;
   }
   for (const auto& [operation, copied_back, result] : earlier) {
-    // A message may be sent behind the peer's barrier. One that a stream waits for is part of its work.
+    // A message may precede the peer's barrier; if a stream waits for it, it is part of that stream's work.
     if (operation->info().channel == Channel::PointToPoint && !(result && result->awaited())) continue;
-    operation->heard.store(true, std::memory_order_release);
+    operation->has_host_waiter.store(true, std::memory_order_release);
     try {
       group_->engine().wait(*operation);
-    } catch (const Error&) {
-      // The Work reports it; the group has failed, and what comes next says so.
+    } catch (const Error&) {  // reported by its Work
     }
     if (result && !operation->error()) result->synchronize();
-    // A thread of the completer copies back, or a waiter that came first.
-    const auto until = Clock::now() + group_->timeout();
+    const auto until = Clock::now() + group_->timeout();  // a completer thread or a waiter copies back
     while (copied_back && !operation->settled.load(std::memory_order_acquire)) {
       if (Clock::now() > until)
         fail(ErrorCode::Timeout, operation->describe(), ": its result has not been copied to the device ",
@@ -146,14 +143,13 @@ void MpiBackend::addEphemeralTimeout(const std::chrono::milliseconds& timeout) {
 
 void MpiBackend::registerAbortHook(int64_t id, std::function<void()> hook) {
   abort_hooks_->add(id, std::move(hook));
-  // Weakly: the last to let go of a hook of Python's takes the GIL, and must not be the progress thread.
+  // Weak: the last owner of a Python hook takes the GIL, which the progress thread must not.
   const auto call = [engine = &group_->engine(), hooks = std::weak_ptr(abort_hooks_)] {
     try {
       engine->later([hooks] {
         if (const auto some = hooks.lock()) some->call();
       });
     } catch (const std::bad_alloc&) {
-      // As one without hooks.
     }
   };
   group_->on_failure(GroupState::FailureOf::Hooks, call);
@@ -172,8 +168,8 @@ MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) cons
   return made;
 }
 
-// Of synchronous calls, by torch's flight recorder (2.15) and its register of what compiled code waits for.
-bool MpiBackend::asked_for_works() const {
+// Torch's flight recorder (2.15) and compiled code use the Works of synchronous calls.
+bool MpiBackend::returns_works() const {
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
   if (ended_hooks_->any()) return true;
 #endif
@@ -205,10 +201,9 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
                                              observed.span, timed_.load(std::memory_order_relaxed));
     issue(*work, call, options, call.accelerator, stream_result(call));
     if (call.async) return work;
-    // The caller goes on as if it were done, so it is: without a hand-off to the progress thread, and, as
-    // with NCCL, without a Work that torch would wait for.
+    // Waits here: no hand-off to the progress thread and, as with NCCL, no Work to wait for.
     work->complete();
-    if (asked_for_works()) return work;
+    if (returns_works()) return work;
     return nullptr;
   });
 }
@@ -231,7 +226,7 @@ MpiBackend::WorkPtr MpiBackend::send(Tensors& tensors, int dst, int tag) {
 }
 
 MpiBackend::WorkPtr MpiBackend::recv(Tensors& tensors, int src, int tag) {
-  with_torch_errors([&] {  // only recvAnysource means any
+  with_torch_errors([&] {  // only recvAnysource() may mean any
     if (src == kAnySource)
       fail(ErrorCode::InvalidUsage, "recv: peer=-1 is not a rank: expected 0..", size_ - 1);
   });
@@ -248,7 +243,7 @@ void MpiBackend::startCoalescing() {
     if (block_ && block_->owner != std::this_thread::get_id())
       fail(ErrorCode::InvalidUsage,
            "start_coalescing: another thread has a coalescing block open on this group");
-    // torch does not end a block that an exception left. Nothing of it was sent; a wait for it raises.
+    // An exception left the block open, and nothing was sent; waiting for it throws.
     if (block_) {
       block_->work->drop();
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
@@ -274,7 +269,7 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
     if (!block) fail(ErrorCode::InvalidUsage, "end_coalescing: no coalescing block is open");
     const struct Dropped {
       MpiWork& work;
-      ~Dropped() { work.drop(); }  // of no effect where it is bound
+      ~Dropped() { work.drop(); }  // no effect if bound
     } dropped{*block->work};
     TensorCall &collectives = block->call, &messages = block->messages;
     const bool only_messages = collectives.calls.empty() && !messages.calls.empty();
@@ -313,7 +308,7 @@ c10d::ErrorType MpiBackend::getError() {
 
 void MpiBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
   with_torch_errors([&] { hooks_->set(hook); });
-  onCompletionHook_ = std::move(hook);  // what hasHooks() looks at
+  onCompletionHook_ = std::move(hook);  // hasHooks() reads it
 }
 
 void MpiBackend::waitForPendingWorks() {
@@ -330,7 +325,7 @@ void MpiBackend::waitForPendingWorks() {
 std::shared_ptr<c10::Allocator> MpiBackend::getMemAllocator() { return group_allocator(); }
 
 at::Tensor MpiBackend::allocateTensor(long size, at::TensorOptions options) {
-  // The free function: there is no call that the others would be left alone with.
+  // The free function: no other rank runs this call.
   return torch_binding::with_torch_errors([&] { return allocate_tensor(size, options); });
 }
 
@@ -340,7 +335,7 @@ bool MpiBackend::supportsTensorAlloc(c10::DeviceIndex device) {
 }
 
 void MpiBackend::abort() {
-  // Also while shutdown() waits for what is outstanding: it then has nothing more to wait for.
+  // Also ends the wait of a shutdown() that is running.
   with_torch_errors([&] {
     abort_hooks_->call();
     if (group_->outstanding() > 0) this_job().note_failure("a group was aborted with operations under way");

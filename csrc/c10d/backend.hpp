@@ -1,8 +1,5 @@
-// The process group: c10d's virtuals on top of an engine group. Signatures are those of torch 2.11, which all
-// releases up to 2.15 share.
-//
-// Threads: as c10d asks, collectives of one group are issued in the same order on all ranks; they may come
-// from any thread. A coalescing block belongs to the thread that began it.
+// The process group: c10d's virtuals, as torch 2.11 to 2.15 declare them, over an engine group. Any thread;
+// all ranks issue collectives in the same order. A coalescing block belongs to the thread that began it.
 #pragma once
 
 #include <atomic>
@@ -31,17 +28,17 @@ class MpiBackend : public c10d::Backend {
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
   using OptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
 
-  using Options = torch_binding::Options;  // c10d::Backend has a class of this name, too
+  using Options = torch_binding::Options;  // hides c10d::Backend::Options
 
   MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_ptr<Options> options);
   ~MpiBackend() override;
 
   const std::string getBackendName() const override { return kBackendName; }
-  // A copy: c10d writes name and timeout of a child into it when it splits this group.
+  // A copy: for a split c10d writes the child's name and timeout into it.
   OptionsPtr getBackendOptions() override;
   c10::intrusive_ptr<Options> options() const { return options_; }
   void setTimeout(std::chrono::milliseconds timeout) override;
-  // What the collective would run with, "ring". Throws ValueError for a spec that no call may have.
+  // The algorithm that the collective would run, "ring". Throws ValueError for an illegal spec.
   std::string algorithm(const CollectiveSpec& spec);
   const Group& group() const { return *group_; }
 
@@ -77,41 +74,39 @@ class MpiBackend : public c10d::Backend {
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
-  // All groups count from zero, in step: there is nothing to agree on.
-  void setSequenceNumberForGroup() override {}
+  void setSequenceNumberForGroup() override {}  // every group counts from zero
   uint64_t getSequenceNumberForGroup() override;
 
-  // Both are called twice, where the CPU and an accelerator share this backend: the second call finds the
-  // group that the first has made, by the store, which c10d makes anew for each child.
+  // Called twice if the CPU and an accelerator share this backend: the second call finds the group of the
+  // first one by its store, since c10d makes a store for each child.
   bool supportsSplitting() const override { return true; }
-  // A group of some ranks of this one, in the order of `ranks`; null on others. Blocks until all have come.
+  // A group of `ranks`, in that order; null on other ranks. Blocks until all have called.
   BackendPtr split(const StorePtr& store, const std::vector<int>& ranks, const OptionsPtr& opts) override;
-  // A group of `size` processes of this job that meet at `store`, each with a rank of its own choice.
+  // A group of `size` processes of the job that meet at `store`. Blocks until all have called.
   BackendPtr merge(const StorePtr& store, const OptionsPtr& opts, const int& rank, const int& size) override;
 
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
-  // Until all operations have ended, well or not, each at its deadline at the latest, and the hook has
-  // returned for each. Throws Timeout if it has not within the group's timeout after that.
+  // Blocks until all operations have ended, at their deadlines at the latest, and the hook has returned for
+  // each. Throws Timeout if that takes the group's timeout longer.
   void waitForPendingWorks() override;
   void enableCollectivesTiming() override { timed_.store(true, std::memory_order_relaxed); }
 
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
-  // Devices with an index are accelerators; the CPU has none.
+  // A device with an index is an accelerator; the CPU has none.
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
 
-  // Virtuals of torch 2.14 and 2.15, which older releases have not: `override` would not compile there. That
-  // each is one where it should be, tests/newer_torch shows.
+  // Virtuals since torch 2.14 or 2.15: `override` fails with older releases. Tested by tests/newer_torch.
   WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts);
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout);
-  // Hooks are called, on a completer thread, when the group fails or is aborted.
+  // Hooks run on a completer thread when the group fails, also by abort(), which first runs them itself.
   bool supportsAbortHooks() const { return true; }
   void registerAbortHook(int64_t id, std::function<void()> hook);
   void unregisterAbortHook(int64_t id) { abort_hooks_->remove(id); }
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
   bool supportsCompletionHooks() const override { return true; }
-  // Called by whatever thread ends an operation well, see Hooks.hpp of torch.
+  // Runs on the thread that ends an operation with success; see torch's Hooks.hpp.
   void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override {
     ended_hooks_->add(id, std::move(hook));
   }
@@ -119,17 +114,15 @@ class MpiBackend : public c10d::Backend {
 #endif
 
   c10d::ErrorType getError() override;
-  // Ends running operations with an error; never needs MPI. Any thread.
-  void abort() override;
-  // Runs outstanding operations to their end and frees the communicators. Idempotent.
+  void abort() override;  // fails running operations without MPI; any thread
+  // Runs outstanding operations to their end, then frees the communicators. Idempotent.
   void shutdown() override;
 
-  // Fortran handle of a communicator over the members, for mpi4py. Not after shutdown().
-  int mpi4py_handle();
+  int mpi4py_handle();  // Fortran handle of the members' communicator, until shutdown()
 
  private:
-  // The free function, for all calls. In a forked child it throws, before any lock is taken. The group fails
-  // where a call finds no memory: the other ranks carry it out, and would match this rank's next one with it.
+  // Throws in a forked child, before taking a lock. Without memory the group fails: the other ranks run the
+  // call, and this rank's next one must not match it.
   template <typename F>
   decltype(auto) with_torch_errors(F&& f) const {
     return torch_binding::with_torch_errors([&]() -> decltype(auto) {
@@ -146,7 +139,7 @@ class MpiBackend : public c10d::Backend {
       }
     });
   }
-  // One of c10d's, whose arguments `fill` translates; it may give the call another title than `name`.
+  // For c10d's collectives: `fill` translates the arguments, and may set another title.
   template <typename Opts, typename Fill>
   WorkPtr collective(const char* name, c10d::OpType type, const Opts& opts, Fill&& fill) {
     return with_torch_errors([&] {
@@ -155,54 +148,49 @@ class MpiBackend : public c10d::Backend {
       return run(std::move(call));
     });
   }
-  // Shows the call to observers. The span is for its Work; null if it `joins` a block, or none observes.
-  struct Profile {
+  struct Profile {  // null if nothing observes; no span if the call joins a block
     std::shared_ptr<ProfiledSpan> span;
     std::unique_ptr<ProfiledCall> call;
   };
   Profile profile(const TensorCall& call, bool joins) const;
   WorkPtr run(TensorCall&& call);
-  bool asked_for_works() const;
-  // Hands what `call` holds to the engine, all but its epilogues; beside a device these, too, and notes in
-  // `result` where its results will be.
+  bool returns_works() const;
+  // Issues the call, without its epilogues; on a device with them: `result` describes what they leave there.
   OperationPtr hand_over(TensorCall& call, IssueOptions& options,
                          const std::shared_ptr<StreamResult>& result);
   OperationPtr hand_over_collectives(TensorCall& call, IssueOptions& options, StreamResult& result);
-  // Makes the call part of the graph into which the current stream of its device is captured, or refuses it.
+  // Records the call into the graph that the current stream is captured into, or throws.
   WorkPtr capture(TensorCall call);
   OperationPtr hand_over_messages(TensorCall& call, IssueOptions& options, StreamResult& result);
-  // The same, and the operation and the epilogues to `work`. `accelerator`: some tensor, also of what the
-  // options join, is not in host memory.
+  // hand_over(), then binds `work`. `accelerator`: some tensor, joined ones too, is not in host memory.
   void issue(MpiWork& work, TensorCall& call, IssueOptions& options, bool accelerator,
              std::shared_ptr<StreamResult> result);
-  // Before the first collective on an accelerator's tensors: messages of the device's memory are tried, and
-  // the ranks of a node tell each other where their devices' staging memory is. Blocks, once.
+  // Before the first collective on an accelerator: tries messages of device memory, and exchanges handles of
+  // staging memory inside a node. Blocks until it has succeeded once.
   void share_devices(const TensorCall& call);
   void try_messages(const TensorCall& call);
-  // `inside`: of each node, of which the group has several; null: of the group.
+  // `inside`: the group's nodes; null: the whole group.
   void share_memory(const TensorCall& call, const Topology* inside);
-  // `own` of all ranks, by rank. Blocks.
+  // By rank. Blocks.
   template <typename T>
   std::vector<T> all_gather_on_host(const T& own);
   bool all_say_so(bool own);
-  // Blocks until all operations on an accelerator's tensors have ended and their results are copied back.
+  // Blocks until collectives on an accelerator, and messages that streams await, are over and copied back.
   void wait_for_accelerator();
   WorkPtr message(Tensors& tensors, int peer, int tag, bool send, const char* what);
 
   BackendPtr make_child(const StorePtr& store, std::vector<int> world_ranks, int rank,
                         const c10d::Backend::Options& opts);
-  // Already made over this store and still in use; null: none.
-  BackendPtr known_child(const c10d::Store* store);
+  BackendPtr find_child(const c10d::Store* store);  // null: no live child over it
 
   const std::shared_ptr<Group> group_;
-  const std::vector<int> world_ranks_;  // of the members
+  const std::vector<int> world_ranks_;  // by rank of the group
   const c10::intrusive_ptr<Options> options_;
 
-  // An open coalescing block. Asynchronous operations and messages join it; a synchronous collective runs at
-  // once, since its caller goes on as if it were done.
+  // Takes asynchronous operations and messages. A synchronous collective runs at once, as its caller expects.
   struct Block {
     std::thread::id owner;
-    TensorCall call, messages;  // messages keep their order among all of the group, collectives theirs
+    TensorCall call, messages;  // each in order of issue
     c10::intrusive_ptr<MpiWork> work;
   };
   const std::shared_ptr<CompletionHooks> hooks_ = std::make_shared<CompletionHooks>();
@@ -214,23 +202,22 @@ class MpiBackend : public c10d::Backend {
 #endif
   TimeoutExtensions extensions_;
 
-  Devices devices_;  // by what serves them
+  Devices devices_;
   std::mutex sharing_mutex_;
-  std::atomic<bool> devices_shared_{false};  // or it is known that they cannot be
+  std::atomic<bool> devices_shared_{false};  // or cannot be
 
-  std::mutex mutex_;  // all below
+  std::mutex mutex_;  // all below, except atomics
   std::optional<Block> block_;
-  std::atomic<bool> closed_{false};  // set with it, read without
+  std::atomic<bool> closed_{false};  // written with mutex_
   struct OnAccelerator {
     OperationPtr operation;
     bool copied_back;                      // by the host
-    std::shared_ptr<StreamResult> result;  // null: the device has no part in it
+    std::shared_ptr<StreamResult> result;  // null: no part on a device
   };
-  std::vector<OnAccelerator> on_accelerator_;  // all that may not have ended
-  std::size_t most_on_accelerator_ = 64;       // look for those that have ended above this
-  std::atomic<bool> described_{false};         // the flight log knows the user's name of the group
-  // The stores are held so that no other can come to stand at the same address.
-  struct Child {
+  std::vector<OnAccelerator> on_accelerator_;  // may include ended ones
+  std::size_t most_on_accelerator_ = 64;       // remove ended ones above this size
+  std::atomic<bool> described_{false};         // observers have the user's name
+  struct Child {                               // owns the stores: their addresses are keys
     StorePtr store;
     c10::weak_intrusive_ptr<c10d::Backend> backend;
   };

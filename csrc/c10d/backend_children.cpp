@@ -1,4 +1,3 @@
-// Groups made from a group: split and merge.
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/signed_store.hpp"
 #include "c10d/backend.hpp"
@@ -12,7 +11,7 @@ namespace mpi_gdr::torch_binding {
 
 MpiBackend::OptionsPtr MpiBackend::getBackendOptions() { return c10::make_intrusive<Options>(*options_); }
 
-MpiBackend::BackendPtr MpiBackend::known_child(const c10d::Store* store) {
+MpiBackend::BackendPtr MpiBackend::find_child(const c10d::Store* store) {
   std::lock_guard lock(mutex_);
   BackendPtr found;
   std::erase_if(children_, [&](const Child& child) {
@@ -55,7 +54,7 @@ MpiBackend::BackendPtr MpiBackend::split(const StorePtr& store, const std::vecto
       members.push_back(world_ranks_[ranks[i]]);
     }
     if (own < 0) return nullptr;
-    if (auto known = known_child(store.get())) return known;
+    if (auto child = find_child(store.get())) return child;
     return make_child(store, std::move(members), own, opts ? *opts : *options_);
   });
 }
@@ -65,9 +64,9 @@ MpiBackend::BackendPtr MpiBackend::merge(const StorePtr& store, const OptionsPtr
   return with_torch_errors([&]() -> BackendPtr {
     if (rank < 0 || rank >= size)
       fail(ErrorCode::InvalidUsage, "merge: rank=", rank, ", expected 0..", size - 1);
-    if (auto known = known_child(store.get())) return known;
+    if (auto child = find_child(store.get())) return child;
     const c10d::Backend::Options& options = opts ? *opts : *options_;
-    // The user's connection: other threads of the program may hold it for long.
+    // On the user's connection, which other threads may occupy.
     SignedStore meeting(std::make_unique<C10dStore>(store), Signer::of_launch());
     std::vector<int> members;
     for (const std::string& blob : rendezvous(meeting, "mpi-gdr/merge/" + options.group_name, rank, size,

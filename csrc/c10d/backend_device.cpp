@@ -1,4 +1,4 @@
-// Calls on a device's tensors: what is submitted to its streams, and in which order (docs/device.md).
+// Calls on a device's tensors: what is submitted to streams, and in which order (docs/device.md).
 #include <c10/core/StreamGuard.h>
 
 #include <optional>
@@ -15,14 +15,14 @@
 namespace mpi_gdr::torch_binding {
 namespace {
 
-// What follows a collective, on `stream`, which has its results.
+// Runs the epilogues of a collective on `stream`, which has its results.
 void conclude(TensorCall& call, StreamResult& result, const c10::Stream& stream) {
   const c10::StreamGuard guard(stream);
   for (auto& epilogue : call.epilogues) epilogue();
   result.computed(stream);
 }
 
-// Collectives go by messages. A warning, once a process, unless the user or a missing library has decided so.
+// Collectives use messages: a warning, once a process, unless a setting or a missing library is the reason.
 void report_messages(const std::string& group, const TensorCall& call, const std::string& why) {
   static std::atomic_flag warned;
   const bool wanted = call.streams && Env::get().device_sharing && Env::get().node_memory;
@@ -38,7 +38,7 @@ std::vector<T> MpiBackend::all_gather_on_host(const T& own) {
     T own;
     std::vector<T> all;
   };
-  // Kept by the operation, for ever if it fails: others may still write to it.
+  // The operation owns it, for ever if it fails: others may still write to it.
   const auto buffers =
       std::make_shared<Buffers>(Buffers{own, std::vector<T>(static_cast<std::size_t>(size_))});
   CollectiveCall call;
@@ -68,7 +68,7 @@ void MpiBackend::share_devices(const TensorCall& call) {
   if (devices_shared_.load(std::memory_order_relaxed)) return;
   const Topology* const topology = group_->topology().get();
   const bool inside = topology && topology->two_level();
-  // Alike on all ranks.
+  // Equal on all ranks.
   const bool shares = size_ > 1 && (topology ? inside : group_->node() != nullptr);
   const bool tries = size_ > 1 && devices_.gpu_aware();
   if (shares || tries) {
@@ -77,29 +77,28 @@ void MpiBackend::share_devices(const TensorCall& call) {
            ": the current stream is being captured into a graph, and this is the first "
            "collective of group ",
            group_->name(), " on a device, which blocks: run one of it before the capture");
-    // Who waits for the device then waits for the message, which the peer may send only after this call.
-    if (!all_say_so(!Gate::any_holds_a_stream())) return;  // all of them, until a later call
+    // A wait for the device would wait for the message, which the peer may send only after this call.
+    if (!all_say_so(!Gate::any_holds_a_stream())) return;  // on all ranks, until a later call
   }
   if (tries) try_messages(call);
   if (shares)
     share_memory(call, inside ? topology : nullptr);
   else if (size_ > 1 && !topology)
-    report_messages(
-        group_->name(), call,
-        "the ranks share none of the host either, since there are more than 256, or in several PID "
-        "namespaces (docker --pid=host)");
+    report_messages(group_->name(), call,
+                    "the ranks share no host memory either, because they are more than 256, or in several "
+                    "PID namespaces (docker --pid=host)");
   devices_shared_.store(true, std::memory_order_release);
 }
 
 void MpiBackend::try_messages(const TensorCall& call) {
   if (!all_say_so(call.streams && call.streams->sees_messages_in_order())) return;
-  // Of its own: its operations may fail.
+  // A group of its own, because its operations may fail.
   auto options = c10::make_intrusive<Options>(*options_);
   options->group_name = group_->name() + ", trial of GPU-aware messages";
   const std::shared_ptr<Group> group =
       this_job().make_group(child_request(*options, rank_, world_ranks_)).group;
   std::string why =
-      "the MPI library takes addresses of the device, but its messages did not move while a stream "
+      "the MPI library accepts addresses of the device, but its messages did not progress while a stream "
       "waited and another thread freed memory";
   bool moved = true, all = true;
   const auto agree = [&](auto&& attempt) {
@@ -112,7 +111,7 @@ void MpiBackend::try_messages(const TensorCall& call) {
     all = all && all_say_so(moved);
   };
   for (const std::size_t bytes : MessageTrial::kSizes) {
-    std::optional<MessageTrial> trial;  // on all ranks, before one begins
+    std::optional<MessageTrial> trial;  // no rank begins if another one cannot
     agree([&] { return trial.emplace(*call.streams, rank_, size_, bytes), true; });
     agree([&] { return trial->run(*group); });
   }
@@ -122,9 +121,9 @@ void MpiBackend::try_messages(const TensorCall& call) {
   this_job().group_closed(*group);
   log(moved ? LogLevel::Info : LogLevel::Warn, "INIT", "group ", group_->name(), ": messages of tensors on ",
       call.streams->where().str(),
-      all     ? " are given to MPI where they are (GPU-aware)"
-      : moved ? " go by way of pinned host memory: those of other ranks do not move at all times"
-              : " go by way of pinned host memory: " + why);
+      all     ? " are passed to MPI by address (GPU-aware)"
+      : moved ? " go through pinned host memory: the trial of GPU-aware messages failed on another rank"
+              : " go through pinned host memory: " + why);
 }
 
 void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
@@ -141,7 +140,7 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
       ticket = node->ticket();
     }
   } catch (const Error& e) {
-    why = std::string(e.what()) + "; each group needs device memory of its own, which CUDA IPC can share";
+    why = std::string(e.what()) + "; each group needs its own device memory, shareable by CUDA IPC";
     ticket = {};
   }
   std::vector<ipc::Ticket> tickets = all_gather_on_host(ticket);
@@ -154,7 +153,7 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
   if (all) {
     group_->share_devices(node);
   } else {
-    // Some may have mapped what others share: it is not freed before all have let go of it.
+    // Not freed before all ranks have unmapped it.
     const bool free = all_say_so(!node || node->detach());
     if (node && free) node->take_back();
   }
@@ -194,8 +193,8 @@ OperationPtr MpiBackend::hand_over_collectives(TensorCall& call, IssueOptions& o
   return operation;
 }
 
-// The calls take no part in the engine. The Work keeps the tensors until the capture has been put behind
-// them; also where an error leaves a part of them in the graph.
+// The engine takes no part. The Work keeps the tensors until the capturing stream is ordered behind the
+// calls, also if an error leaves only some of them in the graph.
 MpiBackend::WorkPtr MpiBackend::capture(TensorCall call) {
   if (Env::get().blocking_wait)
     fail(ErrorCode::InvalidUsage, call.name,
@@ -218,7 +217,7 @@ MpiBackend::WorkPtr MpiBackend::capture(TensorCall call) {
 OperationPtr MpiBackend::hand_over_messages(TensorCall& call, IssueOptions& options, StreamResult& result) {
   const DeviceStreams& on = *call.streams;
   const c10::Stream caller = on.current();
-  group_->check(call.calls, call.name);  // before the device hears of them
+  group_->check(call.calls, call.name);  // before anything is submitted
   auto gate = std::make_shared<Gate>(on.flags());
   gate->expect(static_cast<int>(call.calls.size()));
   c10::Stream begin = caller;
@@ -232,7 +231,7 @@ OperationPtr MpiBackend::hand_over_messages(TensorCall& call, IssueOptions& opti
     result.computed(begin);
   }
   gate->enter(*on.queue(begin));
-  // What the library reads from the device must stay until it has; so a sender waits as well, then.
+  // Where the library reads device memory, a sender waits, too: the memory must not change before.
   if (!call.arrivals.empty() || !on.through_host()) result.arrives(gate, std::move(call.arrivals));
   options.gate = std::move(gate);
   return group_->issue(std::move(call.calls), std::move(options));

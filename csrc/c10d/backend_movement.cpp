@@ -1,4 +1,4 @@
-// The collectives that move data: what arrives is what was sent, whatever its type. Counts are in bytes.
+// Collectives that move data, counted in bytes.
 #include <algorithm>
 
 #include "c10d/backend.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 using c10d::OpType;
 
-// Split sizes of alltoall_base as bytes per rank. Empty: even.
+// alltoall_base: bytes per rank; empty splits: even.
 std::vector<std::uint64_t> split_bytes(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size,
                                        const char* tensor_name, const char* splits_name) {
   const char* const what = "all_to_all_single";
@@ -47,7 +47,7 @@ void check_to_itself(const CollectiveSpec& spec, const char* what) {
          " bytes and receives ", spec.recv_counts[spec.rank], " from itself, expected equal ones");
 }
 
-// Of what holds the inputs of all ranks.
+// `output` holds the inputs of all ranks.
 void check_output(const at::Tensor& output, const at::Tensor& input, int size, const char* what,
                   const char* output_name, const char* input_name) {
   check_alike(output, input, what, output_name, input_name);
@@ -69,7 +69,7 @@ std::vector<std::uint64_t> byte_counts(const std::vector<at::Tensor>& list) {
   return bytes;
 }
 
-// Of a gather or scatter, each rank's block as long as `block`.
+// `block`: as long as each rank's part.
 CollectiveSpec rooted(TensorCall& call, Collective collective, const at::Tensor& block, std::int64_t root,
                       int rank, int size) {
   check_root(root, size, call.name);
@@ -126,7 +126,7 @@ MpiBackend::WorkPtr MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs
   });
 }
 
-// `outputs`: one list per rank, of as many tensors as there are inputs.
+// `outputs`: per rank, as many tensors as inputs.
 MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                     const c10d::AllgatherOptions& opts) {
   return collective("all_gather_coalesced", OpType::ALLGATHER_COALESCED, opts, [&](TensorCall& call) {
@@ -240,7 +240,7 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
       check_list(inputs[0], output, size_, call.name, "scatter_list", "tensor");
       call.inputs = inputs[0];
       Tensors sent = inputs[0];
-      // In place: the root's own part may be its output.
+      // In place: the root's part may be its output.
       if (sent[rank_].const_data_ptr() != output.const_data_ptr())
         for (at::Tensor& t : sent) t = apart(t, output, std::nullopt);
       in = call.readable(sent);
@@ -255,16 +255,15 @@ MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
       fail(ErrorCode::InvalidUsage,
            "barrier: the current stream is being captured into a graph, and the CPU would wait: call it "
            "outside of the graph");
-    wait_for_accelerator();  // as NCCL's; torch does not say which device is meant
+    wait_for_accelerator();  // as NCCL; torch does not name a device
     call.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
   });
 }
 
-// Rank 0 waits for a message of each other rank and then answers: at its deadline the ranks it still waits
-// for are those that have not called, all of them whatever `wait_all_ranks`. The others wait for the answer
-// twice as long, to hear that from rank 0.
+// Rank 0 receives from each rank, then answers. At its deadline it names all ranks that have not called,
+// whatever `wait_all_ranks`; the others wait twice as long for its report.
 void MpiBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {
-  const std::chrono::milliseconds least(1);  // 0 is no deadline, elsewhere
+  const std::chrono::milliseconds least(1);  // 0 means no deadline elsewhere
   const std::chrono::milliseconds patience = opts.timeout == c10d::kUnsetTimeout
                                                  ? bounded(group_->timeout())
                                                  : std::max(bounded(opts.timeout), least);

@@ -1,4 +1,3 @@
-// The collectives that reduce.
 #include "c10d/backend.hpp"
 #include "c10d/sparse.hpp"
 #include "c10d/tensors.hpp"
@@ -9,7 +8,7 @@ namespace {
 
 using c10d::OpType;
 
-// Of one tensor, or one as large.
+// `tensor`: as large as the result.
 CollectiveSpec reducing(Collective collective, const at::Tensor& tensor, const Reduction& r, int rank,
                         int size, const char* what) {
   const auto count = static_cast<std::uint64_t>(tensor.numel());
@@ -86,7 +85,7 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     show(call.detail, output);
     call.inputs = inputs[0];
     call.outputs = {output};
-    Tensors reduced = inputs[0];  // in place: the output may be this rank's part
+    Tensors reduced = inputs[0];  // in place: `output` may be this rank's part
     if (reduced[rank_].const_data_ptr() != output.const_data_ptr())
       for (at::Tensor& t : reduced) t = apart(t, output, std::nullopt);
     const void* in = call.readable(reduced);

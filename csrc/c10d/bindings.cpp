@@ -1,5 +1,4 @@
-// The extension module mpi_backend._C. Python sees: the creator, Options, what `mpi-gdr info` prints, and the
-// few MPI calls that are needed before a store exists.
+// The extension module mpi_backend._C.
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -39,9 +38,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
                                                  c10::intrusive_ptr<Options> options, int world_rank,
                                                  int world_size,
                                                  c10::intrusive_ptr<c10d::Store> world_store) {
-  // A copy: the caller may make several groups with these options.
   options = options ? c10::make_intrusive<Options>(*options) : c10::make_intrusive<Options>();
-  // c10d passes its default where the caller gave no timeout: the options' is valid then.
+  // c10d passes this default without a user's timeout.
   options->timeout = group_timeout(dist.timeout != kBackendDefaultTimeout ? dist.timeout : options->timeout);
   Job::NewGroup made =
       this_job().make_group(group_request(dist, *options, world_rank, world_size, world_store));
@@ -71,7 +69,7 @@ c10::intrusive_ptr<Options> make_options(const py::object& timeout, const py::ob
                                          const py::object& bits) {
   auto options = c10::make_intrusive<Options>();
   if (!timeout.is_none()) {
-    // pybind11 would also take a float.
+    // pybind11 also accepts a float.
     if (!py::isinstance(timeout, py::module_::import("datetime").attr("timedelta")))
       throw py::type_error("Options: timeout=" + std::string(py::repr(timeout)) +
                            ", expected a datetime.timedelta");
@@ -99,8 +97,7 @@ Report<"MpiInfo"> mpi_info() {
       "nodes"_a = info.nodes, "rank_on_node"_a = info.rank_on_node, "ranks_on_node"_a = info.ranks_on_node);
 }
 
-// Loads the CUDA library and asks the driver for its devices, without starting one.
-Report<"CudaInfo"> cuda_info() {
+Report<"CudaInfo"> cuda_info() {  // starts no device
   std::string path, problem, built;
   std::vector<std::string> devices;
   try {
@@ -113,7 +110,7 @@ Report<"CudaInfo"> cuda_info() {
       const int count = loaded.devices->device_count(problem);
       for (int i = 0; i < count; ++i) devices.push_back(loaded.devices->describe(i));
     }
-  } catch (const Error& error) {  // such as MPI_GDR_CUDA=on where it cannot be
+  } catch (const Error& error) {  // MPI_GDR_CUDA=on without CUDA
     if (error.code() == ErrorCode::InvalidUsage) throw;
     problem = error.what();
   }
@@ -135,7 +132,6 @@ Reports<"EnvVariable"> env_table() {
   return table;
 }
 
-// What is wrong with the variables of the environment, each looked at alone.
 Reports<"EnvProblem"> env_problems() {
   Reports<"EnvProblem"> problems;
   const auto add = [&](const std::string& name, const std::string& message, bool bad) {
@@ -153,7 +149,7 @@ Reports<"EnvProblem"> env_problems() {
   return problems;
 }
 
-// Data movement is planned in bytes, whatever the type.
+// Moved data is counted in bytes.
 std::string algorithm_of(MpiBackend& backend, const std::string& collective, std::uint64_t count,
                          const std::string& dtype, const std::string& op) {
   CollectiveSpec spec;
@@ -202,7 +198,7 @@ std::pair<std::string, Reports<"ChoiceFile">> remembered_choices() {
   return {cache.folder(), files};
 }
 
-// The whole table in force: the text of each row, and where it was written.
+// Each row and its origin.
 std::vector<std::pair<std::string, std::string>> selection_rows() {
   const SelectionTable table = load_selection(Env::get()).table;
   std::vector<std::pair<std::string, std::string>> rows;
@@ -246,21 +242,23 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly("options", &MpiBackend::options)
       .def(
           "perform_nocolor_split", [](const MpiBackend&, const at::Device&) {}, py::arg("device"),
-          "What torch calls on ranks that are not in a new group. Nothing to do: only members make it.")
+          "Called by torch on ranks that are not in a new group. Does nothing: only members create the "
+          "group.")
       .def("algorithm", &algorithm_of, py::arg("collective"), py::arg("count"), py::arg("dtype") = "float32",
            py::arg("op") = "sum",
-           "What a collective of `count` elements (of a block, where it has blocks) would run with.")
+           "The algorithm for a collective of `count` elements (of one block, if the collective has "
+           "blocks).")
       .def(
           "choices", +[](const MpiBackend& backend) { return as_reports(backend.group().rival_report()); },
-          "What `adaptive` has chosen so far, by collective, size and memory; the speedup over the other "
-          "algorithm on the first rank of a node only.")
+          "The choices of `adaptive` so far, by collective, size and memory; only the first rank of a node "
+          "has the speedup over the other algorithm.")
       .def_property_readonly(
           "reach", [](const MpiBackend& b) { return std::string(name(b.group().reach())); },
           "How far its ranks reach into each other's memory: none, segments or all.")
       .def_property_readonly(
           "message_path", [](const MpiBackend& b) { return b.group().message_path(); },
-          "How send and recv travel: shm (shared memory) or mpi.")
-      // torch has the virtual, but no Python name for it in every release.
+          "The path of send and recv: shm (shared memory) or mpi.")
+      // Not every torch binds the virtual.
       .def("get_error", &MpiBackend::getError,
            "torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails.");
 
@@ -268,15 +266,15 @@ PYBIND11_MODULE(_C, m) {
         py::arg("options") = py::none(), py::arg("world_rank") = -1, py::arg("world_size") = -1,
         py::arg("world_store") = py::none(), release(),
         "The creator for torch.distributed.Backend.register_backend(extended_api=True). Initialises MPI at "
-        "the first call; blocks until all members have come. `world_*` describe the default group where it "
-        "is another backend's.");
+        "the first call; blocks until all members have called it. `world_*` describe the default group if "
+        "another backend created it.");
   m.def("init_mpi_from_launcher", translating(+[](int rank, int size, double timeout_seconds) {
           this_job().start_from_launcher(rank, size, bounded_seconds(timeout_seconds));
         }),
         py::arg("rank"), py::arg("size"), py::arg("timeout_seconds"), release(),
         "Initialises MPI in a process that an MPI launcher started, without a store.");
-  m.def("objection_to_launcher", translating(+[](int size) { return network().objection_to_launcher(size); }),
-        py::arg("size"),
+  m.def("explain_launcher_mismatch",
+        translating(+[](int size) { return network().explain_launcher_mismatch(size); }), py::arg("size"),
         "Why `size` ranks cannot start MPI with their launcher alone, and the cure; \"\" if they can.");
   m.def("broadcast_bytes", translating(+[](const py::bytes& data, int root) {
           std::string text = data;
@@ -287,9 +285,10 @@ PYBIND11_MODULE(_C, m) {
           return py::bytes(text);
         }),
         py::arg("data"), py::arg("root"),
-        "Root's bytes on all ranks of the job. After MPI is initialised; blocks.");
+        "Returns root's bytes on all ranks of the job. Requires that MPI is initialised; blocks.");
   m.def("remembered_choices", translating(&remembered_choices),
-        "The folder of what groups of earlier jobs have measured, \"\" if there is none, and its files.");
+        "The folder of the choices that groups of earlier jobs measured, \"\" if there is none, and its "
+        "files.");
   m.def("kernels", translating(+[] {
           std::vector<std::string> available;
           for (const host::Isa isa : host::available_isas()) available.emplace_back(name(isa));
@@ -301,23 +300,23 @@ PYBIND11_MODULE(_C, m) {
           const auto free = free_shared_memory();
           const std::string version = network().info().version;
           return std::tuple(
-              objection_to_shared_memory(std::vector(count, 0), std::vector(count, free), version),
+              explain_shared_memory_shortage(std::vector(count, 0), std::vector(count, free), version),
               free ? warning_of_shared_memory(*free, count, false) : "",
               binding_problem(usable_cpus(), ranks, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
         }),
         py::arg("ranks"),
-        "What init_process_group says of this host with so many ranks: why /dev/shm is too small to start, "
-        "that it may be, that this rank is bound to one processor; each \"\" if all is well.");
+        "The messages of init_process_group about this host with so many ranks: /dev/shm is too small to "
+        "start, /dev/shm may be too small, this rank is bound to one processor; \"\" for each without a "
+        "problem.");
   m.def(
       "finalize", [](const std::string& failure) { this_job().finalize(failure); }, py::arg("failure") = "",
       release(),
-      "For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; then "
-      "it waits for no other rank and leaves MPI as it is.");
+      "For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; if "
+      "given, it neither waits for other ranks nor finalises MPI.");
   m.def("load_mpi", translating(&load_network), py::arg("path"),
-        "Loads this libmpi for the life of the process, and what serves its ABI; starts nothing. Again: "
-        "without "
-        "effect. Before all else that needs MPI.");
-  m.def("mpi_info", translating(&mpi_info), "What is known of the MPI library; never initialises it.");
+        "Loads this libmpi and the library for its ABI for the life of the process; does not start MPI. "
+        "Later calls have no effect. Must precede all calls that need MPI.");
+  m.def("mpi_info", translating(&mpi_info), "Facts about the MPI library; never initialises it.");
   m.def("dump_flight_log", translating(+[](const std::string& path) {
           const std::shared_ptr<FlightWriter> flight = this_job().flight();
           if (!flight)
@@ -343,8 +342,8 @@ PYBIND11_MODULE(_C, m) {
         return std::tuple(arena->in_use(), arena->reserved(), arena->segments());
       },
       py::arg("address"),
-      "For tests: of the device's group memory that this address is in, the bytes in use, those reserved, "
-      "and the number of segments; None: it is in none.");
+      "For tests: the bytes in use, the bytes reserved and the number of segments of the device group "
+      "memory that contains this address; None if there is none.");
   m.def(
       "use_device_library",
       [](const std::string& type, std::uintptr_t library) {
@@ -355,13 +354,13 @@ PYBIND11_MODULE(_C, m) {
   m.def("cuda_info", translating(&cuda_info),
         "The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a "
         "description of each), `problem` (why there is none). Loads the library, starts no device.");
-  m.def("env_table", translating(&env_table), "All MPI_GDR_* variables with what is in force.");
+  m.def("env_table", translating(&env_table), "All MPI_GDR_* variables with the values in force.");
   m.def("env_problems", &env_problems,
-        "Of the MPI_GDR_* variables that are set, those with a bad value and those that are unknown.");
+        "The MPI_GDR_* variables in the environment that have a bad value or are unknown.");
   m.def("selection_table", translating(&selection_of), py::arg("size"), py::arg("nodes"),
-        "What the table in force chooses for float32 (sum) in a group of `size` ranks, by bytes. `nodes`: "
-        "\"one\", whose kernel lets them reach each other's memory, \"several\", of several ranks each, or "
-        "\"one per rank\". `to_bytes` None: open; `leaders`: where the row names a number; `origin`: "
+        "The choices of the table in force for float32 (sum) in a group of `size` ranks, by bytes. "
+        "`nodes`: \"one\" (its ranks can access each other's memory), \"several\" (several ranks each) or "
+        "\"one per rank\". `to_bytes` None: open; `leaders`: if the row names a number; `origin`: "
         "built-in, or the variable or line of a file.");
   m.def("selection_rows", translating(&selection_rows),
         "The table in force: (row as text, origin), in order.");

@@ -1,9 +1,6 @@
-// c10d::Work over collectives that were recorded into a graph (Group::capture()). Nothing has run when it is
-// returned, and the host never hears of a replay: for the CPU it is complete from the start, and well. What
-// counts is wait(), which puts what is captured behind the results; without it, or the Future's, the capture
-// cannot be ended, as with NCCL.
-//
-// Threads: all members may be called from any thread that takes part in the capture.
+// c10d::Work over collectives recorded into a graph (Group::capture()). For the CPU it is complete at once;
+// replays are invisible to the host. As with NCCL the capture can end only after wait(), or a Future's wait,
+// has ordered it behind the results. Any thread that takes part in the capture.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,18 +24,17 @@ class CapturedWork : public c10d::Work {
       : Work(rank, type), outputs_(std::move(outputs)), result_(std::move(result)) {
     finish();
   }
-  // What is still kept for the operation, the allocator does not give out again before the capture is over.
+  // Kept memory is not reused before the capture is over.
   ~CapturedWork() override {
     try {
       result_->leave_to(result_->streams().captured());
-    } catch (const std::exception&) {  // the process ends, and the device's runtime has ended before
+    } catch (const std::exception&) {  // the device's runtime has ended
     }
   }
 
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait(); }
-  // The current stream, which has to be one that is captured, waits for the results. Throws ValueError for
-  // a timeout: the CPU cannot wait.
+  // The current stream, which must be captured, waits. Throws ValueError for a timeout: the CPU cannot wait.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
     with_torch_errors([&] {
       const DeviceStreams& streams = result_->streams();
@@ -54,15 +50,12 @@ class CapturedWork : public c10d::Work {
     });
     return true;
   }
-  // Not marked as overriding: the oldest torch that is served has no such function.
-  void blockCurrentStream() { wait(); }
-  // Complete, with an event behind the results.
+  void blockCurrentStream() { wait(); }  // no override: the oldest supported torch lacks it
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     const c10::Stream stream = result_->streams().captured();
     auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                            std::vector<c10::Device>{stream.device()});
-    // On the stream that has the results: another one would get into the capture, and have to be joined.
-    const c10::StreamGuard guard(stream);
+    const c10::StreamGuard guard(stream);  // another stream would join the capture
     future->markCompleted(c10::IValue(outputs_));
     return future;
   }

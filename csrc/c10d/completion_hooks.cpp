@@ -30,7 +30,7 @@ std::shared_ptr<void> CompletionHooks::expect() {
 void CompletionHooks::run(std::shared_ptr<c10d::WorkInfo> info, std::shared_ptr<void> expected) {
   std::unique_lock lock(mutex_);
   queue_.emplace_back(std::move(info), std::move(expected));
-  if (running_) return;  // the thread that runs the hook takes this one next
+  if (running_) return;  // the running thread takes it next
   running_ = true;
   while (!queue_.empty()) {
     const std::shared_ptr<Hook> hook = hook_;

@@ -20,21 +20,19 @@ std::map<c10::DeviceType, DeviceLibrary*>& registered() {  // with registry_mute
   return *libraries;
 }
 
-// Of the device, for all groups: flags of finished operations serve the next one. Leaked, as the device is.
+// Per device, for all groups; leaked with the device.
 std::shared_ptr<StreamFlagPool> flag_pool(Device& device) {
   static auto* const pools = new std::map<Device*, std::shared_ptr<StreamFlagPool>>;
   const std::lock_guard lock(registry_mutex);
   std::shared_ptr<StreamFlagPool>& pool = (*pools)[&device];
-  // Some thousand programs in flight, of which an operation may have two dozen, before more flags have to be
-  // made, which may wait for the device.
+  // For thousands of programs in flight, two dozen of an operation: making more may wait for the device.
   if (!pool) pool = std::make_shared<StreamFlagPool>(device, 4096);
   return pool;
 }
 
-// Streams of ours. Never destroyed, since torch's allocator may record events there for as long as there is
-// memory that they have used: those of groups that are gone serve others.
+// Reused by later groups, never destroyed: torch's allocator records events there while their memory lives.
 struct OwnStreams {
-  DeviceQueue* captured = nullptr;  // of all groups
+  DeviceQueue* captured = nullptr;  // shared by all groups
   std::vector<DeviceQueue*> spare;
 };
 OwnStreams& own_streams(Device& device) {  // with registry_mutex
@@ -42,19 +40,19 @@ OwnStreams& own_streams(Device& device) {  // with registry_mutex
   return (*streams)[&device];
 }
 
-// As torch itself wraps a stream that it has not made: the number is the handle.
+// As torch wraps foreign streams: the number is the handle.
 c10::Stream wrap(DeviceQueue& queue, c10::Device where) {
   return c10::Stream(c10::Stream::UNSAFE, where, reinterpret_cast<c10::StreamId>(queue.native()));
 }
 
-// Calls of the device are made without the lock: they may wait, and the progress thread may want it.
+// Calls the device without the lock, since they may wait.
 DeviceQueue& take_stream(Device& device, c10::Device where) {
   std::vector<DeviceQueue*> spare;
   {
     const std::lock_guard lock(registry_mutex);
     spare.swap(own_streams(device).spare);
   }
-  // That of a group which has failed may be held up yet.
+  // A failed group's stream may still be blocked.
   const c10::impl::VirtualGuardImpl guard(where.type());
   const auto idle = std::find_if(spare.begin(), spare.end(),
                                  [&](DeviceQueue* queue) { return guard.queryStream(wrap(*queue, where)); });
@@ -75,7 +73,7 @@ DeviceQueue& captured_stream(Device& device, c10::Device where) {
   const std::lock_guard lock(registry_mutex);
   OwnStreams& own = own_streams(device);
   if (own.captured)
-    own.spare.push_back(&made);  // another thread was faster
+    own.spare.push_back(&made);  // another thread was first
   else
     own.captured = &made;
   return *own.captured;
@@ -114,15 +112,16 @@ bool serves_devices(c10::DeviceType type) {
 }
 
 void warn_of_fallback(c10::DeviceType type, bool sparse) {
-  static std::atomic_flag warned;
-  if (warned.test_and_set()) return;
+  static std::atomic_flag logged;
+  if (logged.test_and_set()) return;
   const std::string name = c10::DeviceTypeName(type, /*lower_case=*/true);
   std::string why = "no library of this package serves these devices";
   if (DeviceLibrary* const library = device_library(type)) {
     if (library->device_count(why) > 0)
       why = sparse ? "sparse tensors" : "MPI_GDR_BITS=exact, or another rank cannot use its devices";
     else
-      why = library->built() + " finds no device: " + why;
+      why = std::string("the ") + library->name() + " library (" + library->built() +
+            ") sees no device: " + why;
   } else if (const LoadedLibrary* const loaded = loaded_library(name)) {
     why = loaded->why;
   }
@@ -137,20 +136,19 @@ void use_device_library(c10::DeviceType type, DeviceLibrary* library) {
 
 std::string shortage_of_queues() {
   const char* const asked = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const int ours = Env::get().lanes + DeviceStreams::kBesideLanes;
+  const int ours = Env::get().lanes + DeviceStreams::kOtherStreams;
   if (!asked || std::atoi(asked) > ours) return "";
   return std::string("CUDA_DEVICE_MAX_CONNECTIONS=") + asked + ": " + std::to_string(ours) +
-         " streams of this package and those of the program share so many hardware queues, and one that "
-         "waits "
-         "for another rank holds up all of its queue; unset it, or set 32";
+         " streams of this package and those of the program share these hardware queues, and a stream that "
+         "waits for another rank blocks its queue; unset the variable, or set it to 32";
 }
 
 bool DeviceStreams::sees_messages_in_order() const {
   const bool takes = device_.orders_remote_writes() || Env::get().gpu_aware == Env::Choice::On;
   if (!takes)
-    log(LogLevel::Warn, "INIT", "what a network card writes into the memory of ", where_.str(),
-        " may come after a later flag, which this device cannot help: messages go by way of pinned host "
-        "memory instead (MPI_GDR_GPU_AWARE=on: where no network card does)");
+    log(LogLevel::Warn, "INIT", where_.str(),
+        " does not order writes of a network card before a later flag: messages go through pinned host "
+        "memory (set MPI_GDR_GPU_AWARE=on if no network card writes to its memory)");
   return takes;
 }
 
@@ -196,7 +194,7 @@ at::Tensor DeviceStreams::device_memory(std::size_t bytes) const {
 
 at::Tensor DeviceStreams::host_memory(std::size_t bytes) const {
   return bytes_of_memory(bytes, at::TensorOptions(at::kCPU).pinned_memory(true),
-                         "pinned memory of the host, by way of which messages go");
+                         "messages through pinned host memory");
 }
 
 std::shared_ptr<DeviceStreams> Devices::find(c10::Device where) {
@@ -215,7 +213,7 @@ std::shared_ptr<DeviceStreams> Devices::find(c10::Device where) {
   if (const std::string shortage = shortage_of_queues(); !shortage.empty() && !warned.test_and_set())
     log(LogLevel::Warn, "INIT", shortage);
   log(LogLevel::Info, "INIT", "group ", group_, ": messages of tensors on ", where.str(),
-      " go by way of pinned host memory", gpu_aware_ ? ", until its first collective" : "");
+      " go through pinned host memory", gpu_aware_ ? ", until its first collective" : "");
   return streams;
 }
 

@@ -1,4 +1,3 @@
-// mpi_gdr::Error -> the exception that torch turns into the right Python type.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -11,11 +10,10 @@
 
 namespace mpi_gdr::torch_binding {
 
-// InvalidUsage -> ValueError, NotImplemented -> NotImplementedError, all else ->
-// torch.distributed.DistBackendError (a RuntimeError). Never returns.
+// InvalidUsage: ValueError; NotImplemented: NotImplementedError; else torch.distributed.DistBackendError.
 [[noreturn]] void rethrow_for_torch(const Error& error);
 
-// The same as an exception_ptr, for Futures. Other exceptions and null pass unchanged.
+// For Futures. Other exceptions and null pass unchanged.
 std::exception_ptr translate(std::exception_ptr error);
 
 template <typename F>
@@ -29,7 +27,7 @@ decltype(auto) with_torch_errors(F&& f) {
   }
 }
 
-// The function as Python gets it. A lambda without captures comes as +[].
+// For pybind11. Pass a lambda without captures as +[].
 template <typename R, typename... A>
 auto translating(R (*f)(A...)) {
   return [f](A... arguments) -> R {

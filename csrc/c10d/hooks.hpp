@@ -1,7 +1,5 @@
-// Functions that torch registers by a number of its own, and may take back (torch 2.14 and newer).
-//
-// Threads: all members from any thread, with the GIL or without. No lock is held while a hook runs, is copied
-// or destroyed, for which Python's take the GIL: one that has just been removed may still be running.
+// Functions that torch (since 2.14) adds and removes by number. Any thread, with or without the GIL. Hooks
+// run and are destroyed without a lock, since Python's take the GIL: a removed one may still be running.
 #pragma once
 
 #include <atomic>
@@ -26,7 +24,7 @@ class Hooks {
   void remove(std::int64_t id) { replace(id, nullptr); }
   bool any() const { return any_.load(std::memory_order_acquire); }
 
-  // In the order of their numbers. What a hook throws is logged, and the others are called. Throws bad_alloc.
+  // In order of numbers. Logs exceptions of hooks. Throws bad_alloc.
   void call(const Arguments&... arguments) const {
     std::unique_lock lock(mutex_);
     const auto hooks = hooks_;
@@ -39,13 +37,12 @@ class Hooks {
   }
 
  private:
-  // Null: it goes.
-  void replace(std::int64_t id, std::shared_ptr<const Hook> hook) {
+  void replace(std::int64_t id, std::shared_ptr<const Hook> hook) {  // null: removes
     std::unique_lock lock(mutex_);
     hooks_[id].swap(hook);
     if (!hooks_[id]) hooks_.erase(id);
     any_.store(!hooks_.empty(), std::memory_order_release);
-    lock.unlock();  // before the one that was there is destroyed
+    lock.unlock();  // before the old hook is destroyed
   }
 
   mutable std::mutex mutex_;  // hooks_, and writing any_

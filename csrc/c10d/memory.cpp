@@ -45,8 +45,7 @@ class GroupAllocator final : public c10::Allocator {
   }
 };
 
-// For any thread, and also where a call of the device's runtime could not return.
-void release_on_device(void* memory) {
+void release_on_device(void* memory) {  // any thread, even if the runtime blocks
   if (ipc::DeviceArena* const arena = ipc::DeviceArena::find(memory)) arena->free(memory);
 }
 
@@ -75,7 +74,6 @@ class DeviceGroupAllocator final : public c10::Allocator {
   Device& device_;
 };
 
-// Whether torch has such a device and a library of ours serves it.
 bool served_device(c10::Device where) {
   if (where.type() != at::getAccelerator()) return false;
   DeviceLibrary* const library = device_library(where.type());
@@ -83,8 +81,7 @@ bool served_device(c10::Device where) {
   return library && std::max<int>(where.index(), 0) < library->device_count(why);
 }
 
-// Of a served device. Leaked, as the host's.
-c10::Allocator* device_group_allocator(c10::Device where) {
+c10::Allocator* device_group_allocator(c10::Device where) {  // leaked, as the host's
   static std::mutex mutex;
   static auto& made = *new std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, c10::Allocator*>;
   const std::lock_guard lock(mutex);
@@ -96,7 +93,7 @@ c10::Allocator* device_group_allocator(c10::Device where) {
 }  // namespace
 
 std::shared_ptr<c10::Allocator> group_allocator() {
-  // Leaked: storages keep a plain pointer to it, for resizing.
+  // Leaked: storages keep plain pointers to it.
   static const std::shared_ptr<c10::Allocator>* const allocator =
       new std::shared_ptr<c10::Allocator>(std::make_shared<GroupAllocator>());
   return *allocator;
@@ -115,7 +112,7 @@ at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options) 
   if (options.device().is_cpu()) {
     allocator = group_allocator().get();
   } else if (served_device(options.device())) {
-    // torch opens the device first, if it is not open, and says which one it is.
+    // torch opens the device and resolves its index.
     allocator = device_group_allocator(at::empty({0}, options).device());
   } else {
     fail(ErrorCode::InvalidUsage, "no group memory on device=", options.device().str(),

@@ -17,10 +17,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kAllocation = std::size_t{1} << 20;
 constexpr std::chrono::seconds kPatience(2), kDeadline(10);
 
-// Keeps the legacy stream, behind which most others come, waiting, and a thread that allocates and frees.
+// Blocks the legacy stream, and with it most others, while a thread allocates and frees.
 class Busy {
  public:
-  // `flag`: the stream waits for it.
   Busy(DeviceStreams& on, Flag& flag)
       : device_(on.device()),
         guard_(on.where().type()),
@@ -33,11 +32,11 @@ class Busy {
       stop();
       throw;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // by then it waits for the device
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until the thread waits for the device
   }
   ~Busy() {
     stop();
-    guard_.synchronizeStream(legacy_);  // and the flag is free
+    guard_.synchronizeStream(legacy_);  // the flag is unused then
   }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
@@ -51,7 +50,7 @@ class Busy {
   void allocate_and_free() noexcept {
     try {
       while (!over_) device_.release(device_.allocate(kAllocation));
-    } catch (const std::exception&) {  // no memory: then there is nothing to free
+    } catch (const std::exception&) {  // no memory to free
     }
   }
 
@@ -60,7 +59,7 @@ class Busy {
   const c10::Stream legacy_;
   Flag& flag_;
   std::atomic<bool> over_{false};
-  std::thread other_;  // last: it uses the others
+  std::thread other_;  // last: uses the others
 };
 
 }  // namespace
@@ -91,7 +90,7 @@ bool MessageTrial::run(Group& group) {
     std::optional<Busy> busy;
     try {
       busy.emplace(on_, flag_[0]);
-    } catch (const std::exception&) {  // the peers wait for the message all the same
+    } catch (const std::exception&) {  // peers still wait for the message
     }
     operation =
         group.issue({message(false, memory_->received, before_), message(true, memory_->sent, after_)},

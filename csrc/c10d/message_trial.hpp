@@ -1,4 +1,4 @@
-// Whether messages of a device's memory move at all times, tried.
+// Tests whether messages of device memory always move.
 #pragma once
 
 #include <memory>
@@ -8,22 +8,20 @@
 
 namespace mpi_gdr::torch_binding {
 
-// An MPI library that takes addresses of a device calls the device's runtime by itself, on the thread that
-// calls MPI. If such a call waits for a stream, and that stream for a message, neither ever ends. It need not
-// ask for a stream: another thread that frees memory waits for the whole device, and holds the lock that
-// every call needs.
+// An MPI library that takes device addresses calls the device's runtime on the thread that calls MPI. If that
+// call waits for a stream, and the stream for a message, both hang. Even a call without a stream may: another
+// thread that frees memory waits for the whole device with the runtime's lock.
 //
-// So each rank of the group sends `bytes` to the next one while a stream waits for run() and another thread
-// allocates and frees.
+// So each rank sends `bytes` to the next one while a stream waits and a thread allocates and frees.
 class MessageTrial {
  public:
-  // By protocols of their own: inside the header, eagerly, by rendezvous, in pieces or by CUDA IPC.
+  // In the header, eager, rendezvous, and in pieces or by CUDA IPC.
   static constexpr std::size_t kSizes[] = {8, 64 << 10, 1 << 20, 16 << 20};
-  // Takes what it needs, and waits for the current stream. Throws where that cannot be.
+  // Allocates; waits for the current stream.
   MessageTrial(DeviceStreams& on, int rank, int size, std::size_t bytes);
-  // False if what the rank before has sent is not there after 2 s, or if the rest of this rank could not be
-  // kept busy. On all ranks of the group at about the same time, not while a stream waits for a message.
-  // Blocks, for 10 s at most. Throws what an operation of the group throws: it has failed then.
+  // Blocks for at most 10 s, on all ranks at about the same time, while no stream waits for a message. False
+  // if the message has not arrived after 2 s, or the device could not be kept busy. Throws as operations do;
+  // the group has failed then.
   bool run(Group& group);
 
  private:

@@ -25,13 +25,12 @@ void begin(at::RecordFunction& record, std::string_view name, const Inputs& inpu
   }
 }
 
-// Gives way to a member that says whether a profiler still listens.
+// Exposes a protected member: whether the profiler is active.
 struct Listening : torch::profiler::impl::ProfilerStateBase {
   static bool to(const ProfilerStateBase& profiler) { return profiler.*(&Listening::handle_) != 0; }
 };
 
-// False if the profiler of `session` has stopped: autograd, for one, copies the state of threads, which then
-// outlives it. Not synchronised with a profiler that stops at this very moment: torch has no means.
+// Autograd copies thread states, which outlive the profiler. torch cannot synchronise with its stop.
 bool still_listens(const c10::ThreadLocalDebugInfo* session) {
   if (!session) return false;
   auto* const state = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
@@ -39,8 +38,7 @@ bool still_listens(const c10::ThreadLocalDebugInfo* session) {
   return !profiler || Listening::to(*profiler);
 }
 
-// As NCCL's metadata spell it, for tools that know the collectives by name.
-std::string collective_name(const TensorCall& call) {
+std::string collective_name(const TensorCall& call) {  // NCCL's spelling, which tools expect
   const std::string_view name = call.title;
   if (name == "all_reduce") return "allreduce";
   if (name == "all_reduce_coalesced") return "allreduce_coalesced";
@@ -49,13 +47,13 @@ std::string collective_name(const TensorCall& call) {
   return std::string(name);
 }
 
-// Without sparse ones: observers ask tensors for their memory.
+// Observers read the memory of tensors: no sparse ones.
 std::vector<at::Tensor> strided(std::vector<at::Tensor> tensors) {
   std::erase_if(tensors, [](const at::Tensor& t) { return t.layout() != at::kStrided; });
   return tensors;
 }
 
-// Of an all_to_all, in elements; empty: even ones, or none.
+// Splits of an all_to_all, in elements; empty: even, or none.
 std::vector<std::int64_t> splits(const std::vector<std::uint64_t>& counts, const CollectiveSpec& spec,
                                  const at::Tensor* tensor) {
   std::vector<std::int64_t> result;
@@ -65,7 +63,7 @@ std::vector<std::int64_t> splits(const std::vector<std::uint64_t>& counts, const
   return result;
 }
 
-// First rank and distance of the members' ranks in the world; a distance of -1: they have none in common.
+// First world rank and stride; -1: no common stride.
 std::pair<int, int> stride_of(const std::vector<int>& ranks) {
   if (ranks.empty()) return {0, -1};
   const int stride = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
@@ -74,7 +72,7 @@ std::pair<int, int> stride_of(const std::vector<int>& ranks) {
   return {ranks[0], stride > 0 ? stride : -1};
 }
 
-// torch 2.11 knows neither whether a call is asynchronous nor sequence numbers.
+// torch 2.11 has neither `async` nor sequence numbers.
 template <typename Info, typename... Arguments>
 std::shared_ptr<Info> make_metadata(bool async, std::int64_t sequence, bool is_message,
                                     Arguments&&... arguments) {
@@ -105,12 +103,12 @@ ProfiledSpan::ProfiledSpan(const char* title, const std::vector<at::Tensor>& inp
 void ProfiledSpan::end() noexcept {
   std::lock_guard lock(mutex_);
   if (!record_) return;
-  // The observer finds its state, or that it is gone, where the calling thread would have.
+  // Observers look for their state on the current thread.
   const std::shared_ptr<c10::ThreadLocalDebugInfo> session = session_.lock();
   const std::shared_ptr<c10::ThreadLocalDebugInfo> own = c10::ThreadLocalDebugInfo::current();
   c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(session);
   if (!still_listens(session.get())) c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(nullptr);
-  record_.reset();  // runs the callbacks; they do not throw
+  record_.reset();  // runs the callbacks, which do not throw
   c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(own);
 }
 
@@ -129,7 +127,7 @@ ProfiledCall::ProfiledCall(const TensorCall& call, const ProfiledGroup& group, c
   const auto [start, stride] = stride_of(group.world_ranks);
   const std::tuple<std::string, std::string> names(group.name, group.description);
   const std::string collective = collective_name(call);
-  // Of a message torch shows the peer there, as its source or destination.
+  // As torch does: the peer of a message.
   const int rank = message ? std::get<MessageCall>(call.calls[0]).peer : group.rank;
   const auto info = make_metadata<torch::ParamCommsDebugInfo>(
       call.async, sequence, message, names, rank, std::string(collective), elements(call.inputs),
@@ -139,7 +137,7 @@ ProfiledCall::ProfiledCall(const TensorCall& call, const ProfiledGroup& group, c
 
   comms_.emplace(at::RecordScope::FUNCTION);
   if (comms_->isActive()) {
-    // The order of NCCL's: what replays an execution trace reads it.
+    // NCCL's order, which replays of execution traces read.
     const Inputs inputs = {c10::IValue(strided(call.inputs)),
                            c10::IValue(std::tuple<std::int64_t, bool>(sequence, message)),
                            c10::IValue(names),
@@ -156,7 +154,7 @@ ProfiledCall::ProfiledCall(const TensorCall& call, const ProfiledGroup& group, c
   }
   call_.emplace(at::RecordScope::FUNCTION);
   if (call_->isActive()) {
-    // Neither begins nor ends as the span's name does: tools find that by either.
+    // Tools search for the span by prefix and suffix: the name shares neither.
     const std::string name = std::string("mpi-gdr::") + call.title + ' ' + preview.algorithm;
     begin(*call_, name, Inputs(call.inputs.begin(), call.inputs.end()), arguments);
   }

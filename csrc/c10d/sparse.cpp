@@ -11,15 +11,14 @@
 namespace mpi_gdr::torch_binding {
 namespace {
 
-constexpr std::size_t kMostDimensions = 64;  // as torch itself
+constexpr std::size_t kMostDimensions = 64;  // torch's limit
 
-// What a rank tells the others of its tensor.
-struct Header {
+struct Header {  // sent to the other ranks
   std::int64_t dtype = 0;
   std::int64_t sparse_dimensions = 0, dense_dimensions = 0;
   std::array<std::int64_t, kMostDimensions> sizes{};
-  std::int64_t elements = 0;  // specified ones: the only field that may differ
-  std::int64_t bytes = 0;     // of indices and values
+  std::int64_t elements = 0;  // may differ between ranks, as `bytes` may
+  std::int64_t bytes = 0;     // indices and values
 
   bool same_kind(const Header& other) const {
     return dtype == other.dtype && sparse_dimensions == other.sparse_dimensions &&
@@ -34,24 +33,22 @@ struct Header {
   }
 };
 
-// Lives until the result of the operation is made. Written by the issuing thread, then by the engine.
-struct Exchange {
+struct Exchange {  // written by the issuing thread, then with the progress role
   int rank = 0, size = 1;
-  std::vector<Header> headers;  // of all ranks, after the first stage
+  std::vector<Header> headers;  // by rank, after the first stage
   Header own;
-  at::Tensor packed;                         // uint8: this rank's indices, then its values
-  std::unique_ptr<std::uint8_t[]> gathered;  // all ranks' one after the other, after the second stage
+  at::Tensor packed;                         // uint8: own indices, then values
+  std::unique_ptr<std::uint8_t[]> gathered;  // by rank, after the second stage
 
-  // The first rank whose tensor is of another kind than rank 0's; -1: all agree.
-  int first_different() const {
+  int first_different() const {  // from rank 0's; -1: all agree
     for (int r = 1; r < size; ++r)
       if (!headers[r].same_kind(headers[0])) return r;
     return -1;
   }
 
-  // The second stage. On the progress thread: no tensor is made or dropped here.
+  // The second stage. With the progress role: neither makes nor drops tensors.
   std::optional<CollectiveCall> exchange_elements() {
-    if (first_different() >= 0) return std::nullopt;  // all ranks see this
+    if (first_different() >= 0) return std::nullopt;  // alike on all ranks
     CollectiveCall call;
     call.spec = {Collective::AllGather, rank, size};
     std::uint64_t total = 0;
@@ -70,7 +67,6 @@ struct Exchange {
     return call;
   }
 
-  // Sum of what has come.
   at::Tensor sum(at::TensorOptions values_options) const {
     if (const int r = first_different(); r >= 0)
       fail(ErrorCode::InvalidUsage, "all_reduce: sparse tensors differ between ranks: rank 0 has ",
@@ -95,7 +91,7 @@ struct Exchange {
   }
 
  private:
-  // Not a view: values need not be aligned where they stand.
+  // No view: values may be unaligned.
   static at::Tensor copy_of(const void* data, at::IntArrayRef sizes, const at::TensorOptions& dtype) {
     at::Tensor tensor = at::empty(sizes, dtype);
     if (tensor.nbytes()) std::memcpy(tensor.mutable_data_ptr(), data, tensor.nbytes());
@@ -158,7 +154,7 @@ TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOpti
 
   call.accelerator = !tensor.is_cpu();
   call.detail.text = "sparse " + describe(tensor) + " nnz=" + std::to_string(x->own.elements);
-  call.outputs = {tensor};  // not among the inputs: the profiler takes dense ones
+  call.outputs = {tensor};  // not an input: the profiler wants dense tensors
   call.held = {tensor, x->packed};
   call.kept.push_back(x);
   ChainedCall chained;
@@ -166,7 +162,7 @@ TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOpti
   chained.first.spec.count = sizeof(Header);
   chained.first.input = &x->own;
   chained.first.output = x->headers.data();
-  // Not the owner: the engine drops this on the progress thread, which must not destroy the tensor in it.
+  // No owner: the progress thread may drop the callback, but not the tensor.
   chained.next = [x = x.get()] { return x->exchange_elements(); };
   call.calls.emplace_back(std::move(chained));
   call.epilogues.push_back([tensor, x] {

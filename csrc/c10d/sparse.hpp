@@ -1,4 +1,4 @@
-// all_reduce of sparse COO tensors: ranks hold different numbers of elements, so that sizes travel first.
+// all_reduce of sparse COO tensors: ranks exchange sizes first.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -7,10 +7,9 @@
 
 namespace mpi_gdr::torch_binding {
 
-// The sum of all ranks' tensors, in the order of ranks and thus equal in every bit on all of them, coalesced,
-// into `tensor`. As Gloo's: only SUM, any dtype that ATen adds up. If shape, number of sparse dimensions or
-// dtype differ between ranks, all of them get a ValueError when they wait, and the group goes on. Costs an
-// all_gather of headers and one of all ranks' elements: O(sum of nnz) memory on each rank.
+// Sums all ranks' tensors in order of ranks, bitwise equal on all, coalesced, into `tensor`. As Gloo: only
+// SUM, any dtype that ATen adds. If shapes, sparse dimensions or dtypes differ, every rank's wait throws
+// ValueError and the group goes on. All-gathers headers, then elements: O(sum of nnz) memory on each rank.
 TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, int rank,
                              int size);
 

@@ -1,4 +1,3 @@
-// c10d::Store as the KvStore that the bootstrap speaks to.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -15,7 +14,7 @@ class C10dStore : public KvStore {
     store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
   }
   std::optional<std::string> try_get(const std::string& key) override {
-    if (!store_->check({key})) return std::nullopt;  // get() would wait for it
+    if (!store_->check({key})) return std::nullopt;  // get() would block
     const std::vector<std::uint8_t> value = store_->get(key);
     return std::string(value.begin(), value.end());
   }

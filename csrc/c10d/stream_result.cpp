@@ -12,8 +12,7 @@
 namespace mpi_gdr::torch_binding {
 namespace {
 
-// That `stream` uses them, too.
-void tell_allocator(const std::vector<at::Tensor>& tensors, const c10::Stream& stream) {
+void record_stream(const std::vector<at::Tensor>& tensors, const c10::Stream& stream) {
   const c10::impl::VirtualGuardImpl device(stream.device_type());
   for (const at::Tensor& tensor : tensors) {
     if (tensor.device() != stream.device()) continue;
@@ -54,9 +53,8 @@ void StreamResult::order(const c10::Stream& consumer) {
   if (!gate_) return;
   if (arrived_) return arrived_->block(consumer);
   gate_->wait(*streams_->queue(consumer));
-  // These copies the allocator does not know of: the memory must not be given out before they are through,
-  // though what was kept goes with the end of the host's part.
-  if (consumer != home_) tell_allocator(kept_, consumer);
+  // Copies on other streams are unknown to the allocator, and kept memory may be released before they end.
+  if (consumer != home_) record_stream(kept_, consumer);
   {
     const c10::StreamGuard guard(consumer);
     for (auto& arrival : arrivals_) arrival();
@@ -72,9 +70,9 @@ void StreamResult::wait() {
   const c10::Stream consumer = streams_->current();
   order(consumer);
   awaited_ = true;
-  // The allocator gives what is freed to the stream of the call, which is not behind the operation otherwise.
+  // Freed memory returns to the stream of the call, which otherwise does not wait.
   if (consumer != home_) return;
-  // Other ranks may touch group memory, and if the operation fails do so later: until it is over.
+  // Other ranks use group memory until the operation is over, even later if it fails.
   const auto theirs = std::partition(kept_.begin(), kept_.end(), [](const at::Tensor& tensor) {
     return ipc::DeviceArena::find(tensor.storage().data()) != nullptr;
   });
@@ -133,7 +131,7 @@ void StreamResult::leave_to(const c10::Stream& stream) {
     const std::lock_guard lock(mutex_);
     done.swap(kept_);
   }
-  tell_allocator(done, stream);
+  record_stream(done, stream);
 }
 
 }  // namespace mpi_gdr::torch_binding

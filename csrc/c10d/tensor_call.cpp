@@ -24,7 +24,6 @@ void show(TensorShapes& shapes, const std::vector<at::Tensor>& tensors, bool fla
   }
 }
 
-// Of a flat tensor that holds those in their order: the part of each, in its shape.
 std::vector<at::Tensor> parts_of(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> parts;
   std::int64_t at = 0;
@@ -64,15 +63,14 @@ bool TensorCall::adjacent(at::TensorList tensors) const {
   return true;
 }
 
-// Memory of ours, which the caller did not count on. On the floor any accelerator works: ATen copies to host
-// memory, which waits for the caller's stream, and back on that same stream.
+// With the host fallback ATen copies on the caller's stream in both directions, and waits for it.
 at::Tensor TensorCall::stand_in(at::IntArrayRef sizes, const at::Tensor& like) const {
   at::TensorOptions options = like.options().memory_format(at::MemoryFormat::Contiguous);
-  // Pinned: the copy engine of a GPU reads and writes it without another copy.
+  // Pinned: a GPU copies it directly.
   if (!streams) options = options.device(at::kCPU).pinned_memory(like.is_cuda());
   try {
     return at::empty(sizes, options);
-  } catch (const c10::Error&) {  // the allocator's; DefaultCPUAllocator throws no other
+  } catch (const c10::Error&) {  // the allocator's only error
     const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) * like.element_size();
     throw NoMemory(std::string(name) + ": " +
                    NoMemory(bytes, streams ? "a contiguous copy of the tensors on their device"
@@ -81,8 +79,7 @@ at::Tensor TensorCall::stand_in(at::IntArrayRef sizes, const at::Tensor& like) c
   }
 }
 
-// On the floor, the stream on which the operation was issued: the copy back, which another thread may make,
-// comes behind all that the caller had queued there. Else the one that is current then.
+// Host fallback: the copy back, maybe on another thread, follows the caller's work on its stream.
 std::optional<c10::Stream> TensorCall::epilogue_stream(const at::Tensor& tensor) const {
   if (tensor.is_cpu() || streams) return std::nullopt;
   return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
@@ -136,11 +133,11 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
   detail.send = call.send;
   detail.peer = call.peer;
   detail.tag = call.tag;
-  // Before there is pinned memory: to make some may end the capture.
+  // Allocating pinned memory may end the capture.
   if (streams && streams->capturing(streams->current()))
     fail(ErrorCode::InvalidUsage, name,
-         ": the current stream is being captured into a graph, which cannot replay messages: they are "
-         "carried by the host. Call it outside of the graph");
+         ": the current stream is being captured into a graph, which cannot replay messages: the host "
+         "transfers them. Call it outside of the graph");
   if (!streams || (!streams->through_host() && usable(tensor))) {
     call.data = call.send ? const_cast<void*>(readable(tensor)) : writable(tensor, false);
     calls.emplace_back(call);
@@ -149,7 +146,7 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
   held.push_back(tensor);
   if (!call.send) check_writable(tensor, name);
   const at::Tensor on_device = copyable(tensor);
-  // Kept until the host's part is over, which is not what a stream waits for.
+  // Needed until the host's part is over; streams do not wait for that.
   auto bounce = std::make_shared<at::Tensor>(
       streams->host_memory(call.bytes).view(on_device.scalar_type()).view(on_device.sizes()));
   call.data = bounce->data_ptr();
@@ -160,8 +157,8 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
   } else if (on_device.is_contiguous()) {
     arrivals.push_back([=] { copy_data(on_device, *bounce, kNonBlocking); });
   } else {
-    // A copy that cannot be made at once makes memory for itself, behind a stream that waits for the message:
-    // if that waits for the device, and the message for a later call of ours, neither ever ends.
+    // A strided copy allocates memory on a stream that waits for the message: if that waits for the device,
+    // and the message for a later call, both hang.
     held.push_back(stand_in(on_device.sizes(), on_device));
     arrivals.push_back([=, whole = held.back()] {
       copy_data(whole, *bounce, kNonBlocking);

@@ -64,7 +64,7 @@ DataType data_type(const at::Tensor& tensor, const char* what, ReduceOp op) {
   if (!type)
     fail(ErrorCode::InvalidUsage, what, ": op=", name(op), " is not defined on ",
          dtype_name(tensor.scalar_type()), " tensors; they can be sent and gathered, not reduced");
-  // Before anything is exchanged: the first collective on a device asks the others for their memory.
+  // Checked here, since the first collective on a device contacts other ranks.
   if (!supports(op, *type))
     fail(ErrorCode::InvalidUsage, what, ": op=", name(op), " is not defined on ",
          dtype_name(tensor.scalar_type()), " tensors");
@@ -84,14 +84,14 @@ at::Tensor copyable(const at::Tensor& tensor) {
 }
 
 void copy_data(at::TensorList to, at::TensorList from, bool non_blocking) {
-  // Where the version of a view has changed, torch makes its grad_fn anew, or refuses to (a view of unbind).
+  // torch rebuilds the grad_fn of a view whose version has changed, or refuses to (views of unbind).
   std::vector<std::pair<torch::autograd::DifferentiableViewMeta*, const at::Tensor*>> views;
   for (const at::Tensor& t : to) {
     auto* const view = t.is_inference() ? nullptr : torch::autograd::impl::get_view_autograd_meta(t);
     if (view && view->has_bw_view() && view->get_attr_version() == t._version()) views.emplace_back(view, &t);
   }
   for (std::size_t i = 0; i < to.size(); ++i) {
-    const c10::InferenceMode mode(to[i].is_inference());  // inference tensors are written to only there
+    const c10::InferenceMode mode(to[i].is_inference());  // required to write inference tensors
     const c10::AutoGradMode no_gradients(false);          // InferenceMode(false) enables both
     const c10::AutoFwGradMode no_tangents(false);
     to[i].copy_(from[i], non_blocking);
@@ -110,12 +110,12 @@ Reduction reduction(const c10d::ReduceOp& op, const char* what) {
     if (op.op_ == theirs) return {ours};
   if (op.op_ != Theirs::PREMUL_SUM)
     fail(ErrorCode::InvalidUsage, what, ": op=", static_cast<int>(op.op_), " is not a reduction");
-  // The old name of the class is the one that all releases from 2.11 on have.
+  // The name in all releases since 2.11.
   const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   if (!factor) fail(ErrorCode::InvalidUsage, what, ": op=PREMUL_SUM carries no factor");
   const at::Tensor& tensor = factor->tensor_factor;
   if (!tensor.defined()) return {ReduceOp::PreMulSum, factor->double_factor};
-  if (tensor.is_complex())  // torch has seen to it that it is one
+  if (tensor.is_complex())  // torch has checked that it has one element
     fail(ErrorCode::InvalidUsage, what, ": the factor of op=PREMUL_SUM is ", describe(tensor),
          ", expected a real number");
   const StandardFloatMode mode;  // the conversion may flush

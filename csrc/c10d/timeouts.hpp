@@ -1,4 +1,4 @@
-// Timeouts as torch and Python give them, in the range that the engine counts in.
+// Timeouts of torch and Python, in the engine's range.
 #pragma once
 
 #include <atomic>
@@ -11,11 +11,11 @@
 
 namespace mpi_gdr::torch_binding {
 
-// 100 years. Clocks count 292 years in nanoseconds: sums of a time and a timeout do not overflow.
+// 100 years: clocks count 292 years in nanoseconds, so sums do not overflow.
 inline constexpr std::chrono::hours kLongestTimeout{24 * 365 * 100};
 
-// At most kLongestTimeout; so are NaN and what is far below 0: torch counts the microseconds of a timedelta
-// in 64 bits, unchecked, and timedelta.max arrives as -185,000 years.
+// At most kLongestTimeout, also for NaN and large negative values: torch counts microseconds in 64 bits,
+// unchecked, so timedelta.max arrives as -185,000 years.
 template <typename Rep, typename Period>
 std::chrono::milliseconds bounded(std::chrono::duration<Rep, Period> timeout) {
   const bool fits = timeout > -kLongestTimeout && timeout < kLongestTimeout;
@@ -26,7 +26,7 @@ inline std::chrono::milliseconds bounded_seconds(double seconds) {
   return bounded(std::chrono::duration<double>(seconds));
 }
 
-// The same of a group. Throws InvalidUsage below 1 ms.
+// Throws InvalidUsage below 1 ms.
 template <typename Rep, typename Period>
 std::chrono::milliseconds group_timeout(std::chrono::duration<Rep, Period> timeout) {
   const std::chrono::milliseconds checked = bounded(timeout);
@@ -36,8 +36,7 @@ std::chrono::milliseconds group_timeout(std::chrono::duration<Rep, Period> timeo
   return checked;
 }
 
-// Of torch's addEphemeralTimeout: each extension is for all operations from the next one on, until that one
-// has ended. Thread-safe.
+// torch's addEphemeralTimeout: extends all operations until the next one has ended. Thread-safe.
 class TimeoutExtensions {
  public:
   void add(std::chrono::milliseconds more) {
@@ -46,8 +45,7 @@ class TimeoutExtensions {
     any_.store(true, std::memory_order_relaxed);
   }
   bool any() const { return any_.load(std::memory_order_relaxed); }
-  // For the operation that is issued next; `last`: for issued(), 0: none.
-  struct Sum {
+  struct Sum {  // for the next operation; `last`: for issued(), 0: none
     std::chrono::milliseconds timeout{0};
     std::uint64_t last = 0;
   };
@@ -72,7 +70,7 @@ class TimeoutExtensions {
   struct Extension {
     std::chrono::milliseconds more;
     std::uint64_t number;
-    OperationPtr first;  // null: not issued yet
+    OperationPtr first;  // null: not issued
   };
   std::vector<Extension> extensions_;  // by number
   std::uint64_t last_ = 0;

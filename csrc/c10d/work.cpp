@@ -16,7 +16,7 @@
 namespace mpi_gdr::torch_binding {
 namespace {
 
-// torch calls some of these functions with the GIL, some without.
+// torch calls with or without the GIL.
 class WithoutGil {
  public:
   WithoutGil() {
@@ -34,7 +34,7 @@ uint64_t next_completion_key() {
 
 }  // namespace
 
-// The base class is given no title: it would make a record function for each Work, observed or not.
+// No title for the base class, which would make a record function for each Work.
 MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, std::vector<at::Tensor> outputs,
                  std::shared_ptr<ProfiledSpan> span, bool timed)
     : Work(rank, type),
@@ -61,9 +61,9 @@ void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> ep
       result->land();
       result->release();
     });
-  // The span ends when the operation does, not when a caller looks.
+  // The span ends with the operation, not when a caller looks.
   if (span_ && operation_->background()) operation_->on_finished([span = span_] { span->end(); });
-  // Results that are copied back must arrive even if the user drops the Work. A waiter may come first.
+  // Copies back even if the user drops the Work. A waiter may come first.
   if (!epilogues_.empty() && operation_->background())
     operation_->on_finished(
         [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this)] { self->settle(); });
@@ -85,8 +85,7 @@ Operation& MpiWork::operation(const char* what) const {
 
 void MpiWork::settle() {
   if (settled()) return;
-  // torch calls is_completed() and its sisters with the GIL, and an epilogue on another thread may need it to
-  // let go of a tensor: never wait for that one with the GIL held.
+  // Never waits with the GIL held: an epilogue on another thread may need it to release a tensor.
   const WithoutGil no_gil;
   std::lock_guard lock(settle_mutex_);
   if (settled()) return;
@@ -106,10 +105,10 @@ void MpiWork::settle() {
 }
 
 bool MpiWork::isCompleted() {
-  if (open_.load(std::memory_order_acquire)) return false;  // torch 2.15 asks inside a coalescing block
+  if (open_.load(std::memory_order_acquire)) return false;  // torch 2.15 asks inside a block
   if (Operation& op = operation("is_completed"); !op.finished()) {
-    // A caller that asks does not wait. But torch 2.15 asks once, behind each call.
-    if (asked_.exchange(true, std::memory_order_relaxed)) engine_.expect(op);
+    // Polling is not waiting; but torch 2.15 polls once after each call.
+    if (polled_.exchange(true, std::memory_order_relaxed)) engine_.expect(op);
     return false;
   }
   settle();
@@ -130,10 +129,10 @@ std::exception_ptr MpiWork::exception() const {
 int MpiWork::sourceRank() const {
   Operation& op = operation("source_rank");
   const bool is_message = op.info().channel == Channel::PointToPoint;
-  // After wait() it is the stream that has waited, and only the host's part knows.
+  // wait() may have blocked only the stream; the host's part names the source.
   if (result_ && is_message) {
     const WithoutGil no_gil;
-    op.heard.store(true, std::memory_order_release);
+    op.has_host_waiter.store(true, std::memory_order_release);
     with_torch_errors([&] { engine_.wait(op); });
   }
   const MessageExecution* message = nullptr;
@@ -161,8 +160,8 @@ bool MpiWork::wait_on_device(const Operation& op, std::chrono::milliseconds time
   const DeviceStreams& streams = result_->streams();
   if (streams.capturing(streams.current()))
     fail(ErrorCode::InvalidUsage,
-         "wait: the current stream is being captured into a graph, and what it would "
-         "wait for was issued outside of it: wait before the capture begins");
+         "wait: the current stream is being captured into a graph, and this operation was "
+         "issued outside of it: wait before the capture begins");
   if (timeout != kNoTimeout || Env::get().blocking_wait) return false;
   result_->wait();
   return true;
@@ -186,13 +185,12 @@ void MpiWork::throw_error() const {
 bool MpiWork::complete(std::chrono::milliseconds timeout) {
   Operation& op = operation("wait");
   if (result_ && with_torch_errors([&] { return wait_on_device(op, timeout); })) return true;
-  op.heard.store(true, std::memory_order_release);
+  op.has_host_waiter.store(true, std::memory_order_release);
   try {
     engine_.wait(
         op, timeout == kNoTimeout ? std::nullopt : std::optional<std::chrono::nanoseconds>(bounded(timeout)),
         pending_interrupt);
-  } catch (const Error&) {
-    // settle() translates what the operation ended with; all waiters see the same.
+  } catch (const Error&) {  // settle() translates it
   }
   settle();
   throw_error();
@@ -212,22 +210,22 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
   operation("get_future");
   std::unique_lock lock(future_mutex_);
   if (future_) return future_;
-  std::vector<c10::Device> devices;  // accelerators only: the Future records an event there
+  std::vector<c10::Device> devices;  // accelerators, where the Future records events
   for (const at::Tensor& output : outputs_)
     if (!output.is_cpu() && std::find(devices.begin(), devices.end(), output.device()) == devices.end())
       devices.push_back(output.device());
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
-  lock.unlock();  // of a finished operation the callback runs here
+  lock.unlock();  // the callback may run here
   if (result_ && !result_->awaits_message() && !operation_->group().failed()) {
     complete_on_device(*future_);
     return future_;
   }
-  // Not this->future_: the callback keeps the Future, and through `self` the tensors, alive until it has run.
+  // Not this->future_: the callback keeps the Future and, by `self`, the tensors.
   operation_->on_finished(
       [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this), future = future_] {
         try {
           self->settle();
-        } catch (...) {  // no memory: a Future that is never completed would be a hang
+        } catch (...) {  // no memory: the Future must complete
           future->setErrorIfNeeded(std::current_exception());
           return;
         }
@@ -243,7 +241,7 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
 }
 
 void MpiWork::complete_on_device(c10::ivalue::Future& future) {
-  const c10::StreamGuard guard(result_->order_results());  // the Future records its events on current streams
+  const c10::StreamGuard guard(result_->order_results());  // where the Future records its events
   future.markCompleted(c10::IValue(outputs_));
 }
 
@@ -254,7 +252,6 @@ c10d::WorkResult MpiWork::outcome() const {
   } catch (const Error& error) {
     if (error.code() == ErrorCode::Timeout) return c10d::WorkResult::TIMEOUT;
   } catch (...) {
-    // Some other kind.
   }
   return c10d::WorkResult::COMM_ERROR;
 }

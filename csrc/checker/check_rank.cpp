@@ -1,4 +1,4 @@
-// The part of the checker that looks at one rank alone: bounds, the read-only input, races.
+// Checks of one rank's schedule alone: bounds, the read-only input, races.
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -17,7 +17,6 @@ struct Access {
   std::size_t owner;  // a step of a round, or a lane
 };
 
-// Two accesses of different owners to the same memory, one of them a write.
 std::optional<std::pair<Access, Access>> find_conflict(std::vector<Access> accesses) {
   std::sort(accesses.begin(), accesses.end(), [](const Access& a, const Access& b) {
     return std::pair(a.extent.region, a.extent.begin) < std::pair(b.extent.region, b.extent.begin);
@@ -32,7 +31,7 @@ std::optional<std::pair<Access, Access>> find_conflict(std::vector<Access> acces
   return std::nullopt;
 }
 
-// Joins overlapping and adjacent extents: what is left of a lane's accesses when the order does not matter.
+// Merges overlapping and adjacent extents of a lane, where order does not matter.
 void join(std::vector<Access>& accesses) {
   std::sort(accesses.begin(), accesses.end(), [](const Access& a, const Access& b) {
     return std::tuple(a.write, a.extent.region, a.extent.begin) <
@@ -58,7 +57,7 @@ std::string common(const std::pair<Access, Access>& conflict) {
 
 void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step& step,
                 const Layout& layout) {
-  // Those of others are looked at when they are touched.
+  // Slices of other ranks are checked when they are accessed.
   const auto own = [&](const Slice& slice) { return slice.owner < 0 || slice.owner == spec.rank; };
   const auto inside = [&](const Slice& slice) {
     if (slice.owner >= spec.size ||

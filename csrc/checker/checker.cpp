@@ -22,7 +22,7 @@ void check_arguments(const std::vector<CollectiveSpec>& specs, const std::vector
       fail(ErrorCode::InvalidUsage, "check: specs[", r, "] describes another collective than specs[0]");
     if (traits(spec.collective).input == Contents::Splits &&
         (spec.send_counts.size() != specs.size() || spec.recv_counts.size() != specs.size()))
-      fail(ErrorCode::InvalidUsage, "check: specs[", r, "] has not one count for each of ", specs.size(),
+      fail(ErrorCode::InvalidUsage, "check: specs[", r, "] lacks one count for each of ", specs.size(),
            " ranks");
     if (!schedules[r]) fail(ErrorCode::InvalidUsage, "check: schedules[", r, "] is empty");
   }
@@ -33,7 +33,6 @@ template <typename... What>
   reject("rank ", rank, " ends with ", text({Buffer::Output, at, value.count}), " ", what...);
 }
 
-// `slice` of the output must hold rank `source`'s input from element `index` on.
 void expect_copy(Simulation& run, int rank, const Slice& slice, int source, std::uint64_t index) {
   if (slice.count == 0) return;
   std::uint64_t at = slice.offset;
@@ -46,7 +45,6 @@ void expect_copy(Simulation& run, int rank, const Slice& slice, int source, std:
   }
 }
 
-// The output must hold every rank's input, in the order of ranks.
 void expect_blocks(Simulation& run, const CollectiveSpec& spec) {
   std::uint64_t offset = 0;
   for (int source = 0; source < spec.size; ++source) {
@@ -56,8 +54,8 @@ void expect_blocks(Simulation& run, const CollectiveSpec& spec) {
   }
 }
 
-// Of how many ranks, from rank 0 on, the value is one left fold; 0: it is none. `nested`: a fold that goes on
-// with another is the same one, since nothing is rounded between them.
+// Ranks, from 0 on, of which the value is one left fold; 0: not one. `nested`: a fold that continues another
+// counts as the same, since nothing is rounded between them.
 int left_fold(const ExpressionTable& table, const Expression& fold, bool nested) {
   int next = 0;
   for (const ExpressionId operand : fold.operands) {
@@ -74,7 +72,6 @@ int left_fold(const ExpressionTable& table, const Expression& fold, bool nested)
   return next;
 }
 
-// `slice` of the output must hold the complete reduction of elements from `index` on.
 void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& slice, std::uint64_t index,
                       const Schedule& claims) {
   if (slice.count == 0) return;
@@ -97,7 +94,6 @@ void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& 
   }
 }
 
-// Every element of `whole` must be the same expression as on rank 0.
 void expect_same_order(Simulation& run, int rank, const Slice& whole) {
   if (whole.count == 0) return;
   const Values first = run.output(0, whole), mine = run.output(rank, whole);
@@ -109,7 +105,6 @@ void expect_same_order(Simulation& run, int rank, const Slice& whole) {
     reject("rank ", rank, " reduces element ", first[k].index, " in another order than rank 0");
 }
 
-// The output must hold what each rank sends to this one, in the order of ranks.
 void expect_splits(Simulation& run, const std::vector<CollectiveSpec>& specs, int rank) {
   std::uint64_t offset = 0;
   for (const CollectiveSpec& source : specs) {
@@ -128,8 +123,9 @@ void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, co
     const Slice whole{Buffer::Output, 0, output_count(spec)};
     const std::uint64_t index = kind.output == Contents::Block ? block_offset(spec, spec.rank) : 0;
     if (kind.output == Contents::None) {
-      if (!run.heard(spec.rank).complete(spec.size))
-        reject("rank ", spec.rank, " leaves the barrier knowing only of ranks ", run.heard(spec.rank).text());
+      if (!run.predecessors(spec.rank).complete(spec.size))
+        reject("rank ", spec.rank, " leaves the barrier when only ranks ", run.predecessors(spec.rank).text(),
+               " have entered it");
     } else if (kind.output == Contents::Splits) {
       expect_splits(run, specs, spec.rank);
     } else if (kind.root == Root::Takes && spec.rank != spec.root) {
@@ -173,16 +169,16 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
 }
 
 CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules) {
-  // Synchronous sends and the device queue only add waits: what ends with them ends without them.
+  // Synchronous sends and the device queue only add waits: success with them implies success without.
   CheckResult result;
   using Aliased = CheckMode::Aliased;
   for (const Aliased aliased : {Aliased::None, Aliased::All, Aliased::Odd}) {
     if (aliased != Aliased::None && !has_alias(specs[0].collective)) break;
-    // Who does not touch others' memory does not see their aliases.
+    // Schedules without accesses to other ranks' memory do not see their aliases.
     if (aliased == Aliased::Odd && !(schedules[0] && schedules[0]->shared)) break;
     result = check(specs, schedules, {true, true, aliased});
     if (result.ok) continue;
-    // The fewest constraints under which it fails make the clearest report.
+    // The mode with the fewest constraints that fails gives the clearest report.
     for (const CheckMode& simpler : {CheckMode{false, false, aliased}, CheckMode{true, false, aliased},
                                      CheckMode{false, true, aliased}}) {
       const CheckResult simple = check(specs, schedules, simpler);

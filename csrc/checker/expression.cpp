@@ -33,7 +33,7 @@ std::string RankSet::text() const {
 
 ExpressionId ExpressionTable::intern(std::vector<ExpressionId> key, Expression expression) {
   const auto [position, fresh] =
-      known_.try_emplace(std::move(key), static_cast<ExpressionId>(expressions_.size()));
+      interned_.try_emplace(std::move(key), static_cast<ExpressionId>(expressions_.size()));
   if (fresh) expressions_.push_back(std::move(expression));
   return position->second;
 }
@@ -63,8 +63,8 @@ ExpressionId ExpressionTable::reduced(const std::vector<ExpressionId>& operands,
   std::vector<ExpressionId> key{-4};
   key.insert(key.end(), operands.begin(), operands.end());
   ExpressionId sum;
-  const auto position = known_.find(key);
-  if (position != known_.end()) {
+  const auto position = interned_.find(key);
+  if (position != interned_.end()) {
     sum = position->second;
   } else {
     Expression result{operands, {}, true, false};

@@ -1,5 +1,4 @@
-// Values of the checker: expressions over the inputs of all ranks, with equal expressions stored once, so
-// that "the same ordered expression" is "the same number". The element's index is in the Value. One thread.
+// Expressions over the inputs of all ranks; equal ordered expressions have equal ids. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,6 @@
 
 namespace mpi_gdr {
 
-// What the checker found; the text ends up in CheckResult::error.
 struct CheckFailure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -26,8 +24,7 @@ template <typename... Parts>
   throw CheckFailure(text.str());
 }
 
-// A set of ranks as sorted, disjoint, non-adjacent intervals [first, second): collectives combine neighbours,
-// so that a set stays small for thousands of ranks.
+// Sorted, disjoint, non-adjacent intervals [first, second): few, as collectives combine neighbours.
 class RankSet {
  public:
   RankSet() = default;
@@ -44,8 +41,8 @@ class RankSet {
 using ExpressionId = std::int32_t;
 
 struct Expression {
-  std::vector<ExpressionId> operands;  // empty: the input of a rank
-  RankSet ranks;                       // whose inputs are in it, each once
+  std::vector<ExpressionId> operands;  // empty: a rank's input
+  RankSet ranks;                       // ranks whose inputs it contains, each once
   bool multiplied = false;             // every input was multiplied by the factor
   bool averaged = false;
 };
@@ -54,7 +51,7 @@ class ExpressionTable {
  public:
   explicit ExpressionTable(ReduceOp op) : op_(op) {}
   ExpressionId input(int rank);
-  // Throw CheckFailure if the values may not be used like this.
+  // Throw CheckFailure if values may not be combined like this.
   ExpressionId scaled(ExpressionId operand, Scale scale);
   ExpressionId reduced(const std::vector<ExpressionId>& operands, Scale scale);
   const Expression& operator[](ExpressionId id) const { return expressions_[static_cast<std::size_t>(id)]; }
@@ -63,7 +60,7 @@ class ExpressionTable {
   ExpressionId intern(std::vector<ExpressionId> key, Expression expression);
   ReduceOp op_;
   std::vector<Expression> expressions_;
-  std::map<std::vector<ExpressionId>, ExpressionId> known_;  // {kind, operands ...}
+  std::map<std::vector<ExpressionId>, ExpressionId> interned_;  // {kind, operands ...}
 };
 
 }  // namespace mpi_gdr

@@ -7,7 +7,7 @@ namespace mpi_gdr {
 Layout::Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased)
     : counts{input_count(spec), output_count(spec), schedule.scratch_count, schedule.staging_count,
              schedule.bounce_count} {
-  // Of a collective with a root, the root's buffers alone may be the same.
+  // With a root, only the root's buffers may alias.
   if (!aliased || !has_alias(spec.collective) || (has_root(spec.collective) && spec.rank != spec.root))
     return;
   const CollectiveTraits& kind = traits(spec.collective);

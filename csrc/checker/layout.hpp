@@ -1,4 +1,4 @@
-// The lengths of a collective's buffers on one rank, and which are the same memory. Pure, thread-safe.
+// The lengths of a collective's buffers on one rank, and their aliasing. Thread-safe.
 #pragma once
 
 #include <array>
@@ -10,7 +10,6 @@
 
 namespace mpi_gdr {
 
-// A slice as memory: two slices are the same memory if region, begin and end agree.
 struct Extent {
   Buffer region = Buffer::Output;
   std::uint64_t begin = 0, end = 0;  // elements
@@ -21,19 +20,17 @@ struct Extent {
 };
 
 struct Layout {
-  std::array<std::uint64_t, kBufferCount> counts;  // elements, by Buffer; 0: it may not be named
-  // In place (schedule/spec.hpp): Input starts at element `offset` of Output, or the other way round.
+  std::array<std::uint64_t, kBufferCount> counts;  // elements, by Buffer; 0: unusable
+  // In place (schedule/spec.hpp): Input starts at element `offset` of Output, or vice versa.
   enum class Alias : std::uint8_t { None, InputInOutput, OutputInInput } alias = Alias::None;
   std::uint64_t offset = 0;
 
-  // `aliased`: the in-place variant, where the collective has one on this rank.
   Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased);
   Extent resolve(const Slice& slice) const;
   // Throws CheckFailure unless the slice is inside its buffer.
   void check_bounds(const Slice& slice) const;
 };
 
-// Whether it has an in-place variant.
 constexpr bool has_alias(Collective c) { return traits(c).input != Contents::None && has_count(c); }
 
 // "output[3..7)", "input[0..8) of rank 2"

@@ -8,7 +8,7 @@
 namespace mpi_gdr {
 namespace {
 
-std::uint32_t over(std::uint32_t round) { return round + 2; }  // the clock that knows it to be over
+std::uint32_t over(std::uint32_t round) { return round + 2; }  // the clock value once it is over
 
 std::string where(const RaceDetector::Access& a) {
   return "round " + std::to_string(a.round) + ", step " + std::to_string(a.step) + " of rank " +
@@ -26,8 +26,8 @@ void merge(VectorClock& into, const VectorClock& from) {
   for (std::size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
 }
 
-void RaceDetector::access(const Access& access, const VectorClock& knows, std::size_t lane_of_owner) {
-  if (access.owner != access.rank && knows[lane_of_owner] == 0)
+void RaceDetector::access(const Access& access, const VectorClock& clock, std::size_t lane_of_owner) {
+  if (access.owner != access.rank && clock[lane_of_owner] == 0)
     reject(where(access), " ", place(access), ", which may not have begun");
   const Extent& extent = access.extent;
   Memory& memory = memories_[{access.owner, extent.region}];
@@ -40,10 +40,10 @@ void RaceDetector::access(const Access& access, const VectorClock& knows, std::s
       const bool same_step =
           other.lane == access.lane && other.round == access.round && other.step == access.step;
       const bool ordered = other.lane == access.lane ? other.round != access.round || same_step
-                                                     : knows[other.lane] >= over(other.round);
+                                                     : clock[other.lane] >= over(other.round);
       if (overlaps && !ordered)
         reject(where(access), " ", place(access), " while ", where(other), " ", place(other));
-      // Whatever is ordered behind this write is ordered behind what it covers, too.
+      // Accesses ordered after this write are ordered after those that it covers.
       const bool covered = access.write && !same_step && overlaps && extent.begin <= other.extent.begin &&
                            other.extent.end <= extent.end;
       at = covered ? all.erase(at) : std::next(at);
@@ -56,13 +56,13 @@ void RaceDetector::access(const Access& access, const VectorClock& knows, std::s
   history.longest = std::max(history.longest, extent.end - extent.begin);
 }
 
-void RaceDetector::end(int owner, const VectorClock& knows) const {
+void RaceDetector::end(int owner, const VectorClock& clock) const {
   for (const Buffer region : {Buffer::Input, Buffer::Output}) {
     const auto found = memories_.find({owner, region});
     if (found == memories_.end()) continue;
     for (const History* history : {&found->second.reads, &found->second.writes})
       for (const auto& [begin, access] : history->accesses)
-        if (access.rank != owner && knows[access.lane] < over(access.round))
+        if (access.rank != owner && clock[access.lane] < over(access.round))
           reject(where(access), " ", place(access), ", which may have ended");
   }
 }

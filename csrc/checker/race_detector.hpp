@@ -1,13 +1,11 @@
-// Whether all accesses to memory that several ranks touch are ordered by their messages and notifications, in
-// every possible timing: with vector clocks, on one run of the schedules.
+// Proves with vector clocks, from one run, that in every timing messages and notifications order all
+// conflicting accesses to memory that several ranks touch (Mattern, "Virtual time and global states of
+// distributed systems", 1989; Flanagan, Freund, "FastTrack: efficient and precise dynamic race detection",
+// PLDI 2009). Not thread-safe.
 //
-// What a Recv or Wait brings is known from the next round on, so a clock is one number per lane of the group:
-// 0 nothing is known of it, 1 its rank has begun, 1 + k its first k rounds are over. Two accesses of which
-// one writes must be ordered; and all accesses to a rank's Input and Output must lie between its begin and
-// its end. Staging is not given out again before all ranks have ended.
-//
-// Source: Mattern, "Virtual time and global states of distributed systems", 1989; for race detection
-// Flanagan, Freund, "FastTrack: efficient and precise dynamic race detection", PLDI 2009. Used by one thread.
+// A clock has a number per lane of the group: 0 no information, 1 its rank has begun, 1 + k its first k
+// rounds are over. A Recv or Wait updates it from the next round on. Accesses to a rank's Input and Output
+// must lie between its begin and its end. Staging is not reused before all ranks have ended.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +24,20 @@ void merge(VectorClock& into, const VectorClock& from);
 class RaceDetector {
  public:
   struct Access {
-    int owner = 0;  // whose memory
+    int owner = 0;  // the rank whose memory it is
     Extent extent;
     bool write = false;
-    int rank = 0;  // who
+    int rank = 0;  // the accessing one
     std::size_t lane = 0;
     std::uint32_t round = 0, step = 0;
   };
 
-  // `knows`: the lane's clock at the begin of the round. In the order of some run. Throws CheckFailure.
-  void access(const Access& access, const VectorClock& knows, std::size_t lane_of_owner);
-  // `knows`: what the owner knows at its end. Throws CheckFailure.
-  void end(int owner, const VectorClock& knows) const;
+  // In the order of some run. `clock`: the lane's when the round began. Throws CheckFailure.
+  void access(const Access& access, const VectorClock& clock, std::size_t lane_of_owner);
+  // `clock`: the owner's at its end. Throws CheckFailure.
+  void end(int owner, const VectorClock& clock) const;
 
  private:
-  // Accesses to one buffer by their first element, and the length of the longest one.
   struct History {
     std::multimap<std::uint64_t, Access> accesses;
     std::uint64_t longest = 0;

@@ -16,7 +16,7 @@ Simulation::Simulation(const std::vector<CollectiveSpec>& specs, const std::vect
       LaneState lane;
       lane.rank = static_cast<int>(r);
       lane.number = static_cast<int>(l);
-      lane.heard = lane.heard_next = RankSet(lane.rank);
+      lane.predecessors = lane.predecessors_next = RankSet(lane.rank);
       ranks_[r].lanes.push_back(lanes_.size());
       ready_.push_back(lanes_.size());
       lanes_.push_back(std::move(lane));
@@ -40,7 +40,6 @@ void Simulation::initialise(std::size_t rank) {
       state.memory.write(layout.resolve({buffer, 0, count}), {{count, table_.input(spec.rank), 0}});
   };
   fill(Buffer::Input);
-  // What no rank has in an Input stands in the root's Output.
   if (traits(spec.collective).input == Contents::None && spec.rank == spec.root) fill(Buffer::Output);
   if (barrier()) fill(Buffer::Scratch);  // the values do not matter
   if (!mode_.device_queue) return;
@@ -81,7 +80,7 @@ void Simulation::run() {
     const Schedule& schedule = *schedules_[static_cast<std::size_t>(state.rank)];
     if (state.started) ++state.round;
     state.started = true;
-    if (barrier()) state.heard = state.heard_next;
+    if (barrier()) state.predecessors = state.predecessors_next;
     state.depth = state.depth_next;
     if (shared_) {
       state.clock_next[lane] = state.round + 1;
@@ -96,13 +95,13 @@ void Simulation::run() {
 
 void Simulation::check_ends() const {
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    VectorClock knows(lanes_.size());
-    for (const std::size_t lane : ranks_[r].lanes) merge(knows, lanes_[lane].clock_next);
-    races_.end(static_cast<int>(r), knows);
+    VectorClock clock(lanes_.size());
+    for (const std::size_t lane : ranks_[r].lanes) merge(clock, lanes_[lane].clock_next);
+    races_.end(static_cast<int>(r), clock);
   }
 }
 
-// An all-to-all names blocks of others (schedule.hpp).
+// In an all-to-all, slices of other ranks are relative to a block (schedule.hpp).
 Slice Simulation::in_whole_buffer(Slice slice, int rank, int owner) const {
   const CollectiveSpec& spec = specs_[static_cast<std::size_t>(owner)];
   const bool tensor = slice.buffer == Buffer::Input || slice.buffer == Buffer::Output;
@@ -136,14 +135,14 @@ void Simulation::write(std::size_t lane, std::uint32_t step, const Slice& slice,
 
 void Simulation::signal(std::size_t lane) {
   Notices& notices = notices_[lane];
-  notices.sent.push_back(news(lanes_[lane]));
+  notices.sent.push_back(notice(lanes_[lane]));
   std::vector<Waiting> ready;
   std::erase_if(notices.awaited, [&](const Waiting& w) {
     if (w.number >= notices.sent.size()) return false;
     ready.push_back(w);
     return true;
   });
-  for (const Waiting& waiting : ready) heed(waiting, notices.sent[waiting.number]);
+  for (const Waiting& waiting : ready) satisfy(waiting, notices.sent[waiting.number]);
 }
 
 void Simulation::wait(std::size_t lane, std::uint32_t step) {
@@ -155,19 +154,19 @@ void Simulation::wait(std::size_t lane, std::uint32_t step) {
   const std::size_t source = peer.lanes[number];
   const Waiting waiting{lane, step, state.consumed[source]++};
   if (waiting.number < notices_[source].sent.size())
-    heed(waiting, notices_[source].sent[waiting.number]);
+    satisfy(waiting, notices_[source].sent[waiting.number]);
   else
     notices_[source].awaited.push_back(waiting);
 }
 
-void Simulation::hear(LaneState& state, const Notice& notice) const {
-  if (barrier()) state.heard_next.merge(notice.heard);
+void Simulation::merge_notice(LaneState& state, const Notice& notice) const {
+  if (barrier()) state.predecessors_next.merge(notice.predecessors);
   state.depth_next = std::max(state.depth_next, notice.depth + 1);
   merge(state.clock_next, notice.clock);
 }
 
-void Simulation::heed(const Waiting& waiting, const Notice& notice) {
-  hear(lanes_[waiting.lane], notice);
+void Simulation::satisfy(const Waiting& waiting, const Notice& notice) {
+  merge_notice(lanes_[waiting.lane], notice);
   complete(waiting.lane, waiting.step);
 }
 
@@ -182,7 +181,7 @@ void Simulation::begin_round(std::size_t lane) {
     const Step& step = step_of(state, s);
     switch (step.kind) {
       case StepKind::Send: {
-        Message message{lane, s, {}, news(state)};
+        Message message{lane, s, {}, notice(state)};
         try {
           message.values = read(lane, s, schedule.source(step));
         } catch (const CheckFailure& failure) {
@@ -234,7 +233,7 @@ void Simulation::match(Channel& channel) {
       reject(where(received.lane, received.step), " receives ", dst.count, " elements, but rank ",
              lanes_[sent.lane].rank, " sends ", length);
     write(received.lane, received.step, dst, sent.values);
-    hear(receiver, sent.news);
+    merge_notice(receiver, sent.notice);
     if (mode_.synchronous_sends) complete(sent.lane, sent.step);
     complete(received.lane, received.step);
   }
@@ -285,13 +284,13 @@ void Simulation::report_deadlock_or_leftovers() const {
     const auto s = static_cast<std::uint32_t>(
         std::distance(state.done.begin(), std::find(state.done.begin(), state.done.end(), false)));
     const Step& step = step_of(state, s);
-    std::string what = " waits for ever ";
+    std::string what = " waits forever ";
     if (step.kind == StepKind::Send)
       what += "to send to rank " + std::to_string(step.peer);
     else if (step.kind == StepKind::Recv)
       what += "to receive from rank " + std::to_string(step.peer);
     else if (step.kind == StepKind::Wait)
-      what += "for a notice of rank " + std::to_string(step.peer);
+      what += "for a signal from rank " + std::to_string(step.peer);
     else
       what += "for its turn in the device queue";
     reject(where(l, s), what);
@@ -311,10 +310,10 @@ Values Simulation::output(int rank, const Slice& slice) const {
   }
 }
 
-RankSet Simulation::heard(int rank) const {
+RankSet Simulation::predecessors(int rank) const {
   RankSet all(rank);
   for (const std::size_t lane : ranks_[static_cast<std::size_t>(rank)].lanes)
-    all.merge(lanes_[lane].heard_next);
+    all.merge(lanes_[lane].predecessors_next);
   return all;
 }
 

@@ -1,4 +1,4 @@
-// Runs schedules on symbolic memory, by one thread. They outlive it and have passed check_rank().
+// Runs schedules that have passed check_rank() on symbolic memory; they must outlive it. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,12 @@ class Simulation {
  public:
   Simulation(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
              const CheckMode& mode);
-  // To the end of all lanes. Throws CheckFailure.
+  // Throws CheckFailure.
   void run();
-  // The costs, valid after run().
   const CheckResult& costs() const { return costs_; }
   Values output(int rank, const Slice& slice) const;
-  // The ranks whose start the end of `rank` depends on (kept for barriers only).
-  RankSet heard(int rank) const;
+  // The ranks on whose start the end of `rank` depends; for barriers only.
+  RankSet predecessors(int rank) const;
   ExpressionTable& expressions() { return table_; }
 
  private:
@@ -35,14 +34,14 @@ class Simulation {
     bool started = false;
     std::uint32_t round = 0, remaining = 0;
     std::vector<bool> done;  // steps of the current round
-    // As of the start of the current round, and what its receives add.
-    RankSet heard, heard_next;
+    // At the start of the current round, and at its end.
+    RankSet predecessors, predecessors_next;
     std::uint64_t depth = 0, depth_next = 0;
-    VectorClock clock, clock_next;                // only if the schedules are shared
-    std::map<std::size_t, std::size_t> consumed;  // Waits so far, by lane of the peer
+    VectorClock clock, clock_next;                // only for shared schedules
+    std::map<std::size_t, std::size_t> consumed;  // number of Waits, by lane of the peer
   };
-  struct Notice {  // what a Signal or Send tells of its lane
-    RankSet heard;
+  struct Notice {  // the state of a lane, carried by a Signal or Send
+    RankSet predecessors;
     std::uint64_t depth = 0;
     VectorClock clock;
   };
@@ -50,12 +49,12 @@ class Simulation {
     std::size_t lane;
     std::uint32_t step;
     Values values;
-    Notice news;
+    Notice notice;
   };
   struct Waiting {  // a Wait
     std::size_t lane;
     std::uint32_t step;
-    std::size_t number;  // of the Signal
+    std::size_t number;  // of the awaited Signal
   };
   struct Notices {
     std::vector<Notice> sent;
@@ -82,12 +81,11 @@ class Simulation {
   void match(Channel& channel);
   void signal(std::size_t lane);
   void wait(std::size_t lane, std::uint32_t step);
-  Notice news(const LaneState& lane) const {
-    return {barrier() ? lane.heard : RankSet(), lane.depth, lane.clock};
+  Notice notice(const LaneState& lane) const {
+    return {barrier() ? lane.predecessors : RankSet(), lane.depth, lane.clock};
   }
-  void hear(LaneState& state, const Notice& notice) const;
-  void heed(const Waiting& waiting, const Notice& notice);
-  // Reads or writes memory of any rank, as one step of a lane.
+  void merge_notice(LaneState& state, const Notice& notice) const;
+  void satisfy(const Waiting& waiting, const Notice& notice);
   Values read(std::size_t lane, std::uint32_t step, const Slice& slice);
   void write(std::size_t lane, std::uint32_t step, const Slice& slice, const Values& values);
   std::size_t owner(std::size_t lane, const Slice& slice) const {

@@ -6,7 +6,6 @@
 namespace mpi_gdr {
 namespace {
 
-// Appends, joining with the last value if both are one stretch.
 void append(Values& values, const Value& next) {
   if (!values.empty()) {
     Value& last = values.back();

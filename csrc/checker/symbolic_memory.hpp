@@ -1,5 +1,4 @@
-// The memory of one rank as the checker sees it: a few stretches of elements that hold the same expression.
-// The cost of an access depends on the number of stretches, not of elements. Used by one thread.
+// A rank's memory as ranges of equal expressions, which bound the costs. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -12,7 +11,7 @@
 
 namespace mpi_gdr {
 
-// `count` elements; the k-th is `expression` computed from element index + k of the ranks' inputs.
+// `count` elements; the k-th is `expression` of element index + k of the ranks' inputs.
 struct Value {
   std::uint64_t count = 0;
   ExpressionId expression = 0;
@@ -31,7 +30,7 @@ class SymbolicMemory {
       regions_;  // by first element; gaps are uninitialised
 };
 
-// The elementwise fold of equally long sources. Throws CheckFailure.
+// Elementwise fold of equally long sources. Throws CheckFailure.
 Values reduce(const std::vector<Values>& sources, Scale scale, ExpressionTable& table);
 Values scaled(Values values, Scale scale, ExpressionTable& table);
 

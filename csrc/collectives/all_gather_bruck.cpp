@@ -1,10 +1,5 @@
-// All-gather after Bruck: one message a step for any p, and a rotation at the end.
-//   T = ceil(lg p) alpha + (p-1)/p n beta + n beta_m, n = all blocks together, beta_m per byte copied;
-//   scratch n
-// Source: Bruck et al., see build.hpp.
-//
-// Memory holds the blocks of the ranks from the own one on, so that what is sent is one stretch;
-// recursive_doubling saves the copy and sends two messages where a stretch passes the end of the buffer.
+// All-gather after Bruck (Bruck et al., see build.hpp); scratch n. Blocks are kept in rank order from the own
+// one on: each message is contiguous, at the price of a rotation, n copied, at the end.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {
@@ -15,10 +10,9 @@ void all_gather_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   if (blocks.some_empty()) writer.one_way();
   writer.lane();
   const Slice input{Buffer::Input, 0, blocks.count(rank)};
-  // Rank 0's order is already that of the output.
   const Slice memory = rank == 0 ? Slice{Buffer::Output, 0, blocks.total()} : writer.scratch(blocks.total());
   const std::uint64_t behind = blocks.total() - blocks.run(Buffer::Output, 0, rank).count;
-  // The k-th boundary in the order of memory: block k is that of rank + k.
+  // Where block k in `memory`, that of rank + k, begins.
   const auto boundary = [&](int k) {
     return rank + k <= p ? blocks.run(Buffer::Output, rank, k).count
                          : behind + blocks.run(Buffer::Output, 0, rank + k - p).count;
@@ -31,9 +25,9 @@ void all_gather_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const 
     const int number = std::min(distance, p - distance);
     writer.round();
     writer.recv(wrap(rank + distance, p), stretch(distance, number));
-    if (distance == 1) {  // leaves from Input, so that it need not wait for the copy
+    if (distance == 1) {  // from Input: need not wait for the copy
       writer.send(wrap(rank - distance, p), input);
-      if (p > 2 || rank == 0) writer.copy(stretch(0, 1), input);  // else nobody reads it
+      if (p > 2 || rank == 0) writer.copy(stretch(0, 1), input);  // else it is never read
     } else {
       writer.send(wrap(rank - distance, p), stretch(0, number));
     }

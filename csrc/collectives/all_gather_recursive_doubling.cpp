@@ -1,9 +1,5 @@
-// All-gather by recursive doubling; for p not a power of two by Bruck's pattern, without its rotation.
-//   T = ceil(lg p) alpha + (p-1)/p n beta, n = all blocks together
-// Source: Bruck et al.; Thakur et al., see build.hpp.
-//
-// Bruck rotates the blocks at the end. Here every block goes to its final place at once; a run of blocks that
-// passes the end of the buffer is two messages.
+// All-gather by recursive doubling; for p not a power of two by Bruck's pattern without its rotation: a run
+// of blocks that passes the end of the buffer is two messages. Bruck et al.; Thakur et al., build.hpp.
 #include <bit>
 
 #include "collectives/build.hpp"
@@ -32,7 +28,7 @@ void all_gather_recursive_doubling(ScheduleWriter& writer, const CollectiveSpec&
     const int until_end = std::min(number, p - first_received);
     writer.recv(from, blocks(first_received, until_end));
     writer.recv(from, blocks(0, number - until_end));
-    if (distance == 1) {  // leaves from Input, so that it need not wait for the copy
+    if (distance == 1) {  // from Input: need not wait for the copy
       writer.send(to, input);
       writer.copy(blocks(rank, 1), input);
     } else {

@@ -1,6 +1,4 @@
-// All-gather around a ring: every step passes on the block that came in the step before.
-//   T = (p-1) (alpha + n/p beta), n = all blocks together; lanes keep several messages in flight
-// Source: Thakur et al., see build.hpp.
+// All-gather around a ring (Thakur et al., see build.hpp); lanes keep several messages in flight.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {
@@ -19,7 +17,7 @@ void all_gather_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const T
     for (int s = 0; s < spec.size - 1; ++s) {
       writer.round();
       writer.recv(wrap(spec.rank - 1, spec.size), part(spec.rank - s - 1));
-      // The first message leaves from Input, so that it need not wait for the copy.
+      // The first message is sent from Input: it need not wait for the copy.
       writer.send(wrap(spec.rank + 1, spec.size), s == 0 ? mine : part(spec.rank - s));
       if (s == 0) writer.copy(part(spec.rank), mine);
     }

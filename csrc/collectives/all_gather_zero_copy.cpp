@@ -1,7 +1,5 @@
-// All-gather inside a node: each rank writes its block into the others' outputs. It is likely in the cache of
-// this core, from which a copy costs half of what another core pays to read it.
-//   T = 2 barriers + (p-1)/p n copied per rank
-// Sources: see shared.hpp.
+// All-gather inside a node: each rank writes its block, likely in this core's cache, into the others'
+// outputs. A copy from that cache costs half of another core's read.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {
@@ -13,7 +11,7 @@ void all_gather_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, co
   copy_to_all(writer, block, own, spec, tuning);
   writer.round();
   writer.signal();
-  copy_in_tiles(writer, block, own, spec, tuning);  // nobody waits for it
+  copy_in_tiles(writer, block, own, spec, tuning);  // no rank waits for it
   writer.round();
   for (int k = 1; k < spec.size; ++k) writer.wait(wrap(spec.rank + k, spec.size));
 }

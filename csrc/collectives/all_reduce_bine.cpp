@@ -1,13 +1,9 @@
-// All-reduce over Bine (binomial negabinary) butterflies: Rabenseifner's, between ranks that are nearer.
-//   T: see halving.hpp
-//   Step i pairs ranks that are |1 - 2 + 4 - ... of i + 1 terms| apart, about 2/3 of 2^i: where neighbours
-//   share thin links to all others, up to a third fewer bytes cross those. The largest messages go the
-//   shortest way.
+// All-reduce over Bine (binomial negabinary) butterflies: Rabenseifner's, between ranks that are nearer. Step
+// i pairs ranks that are |1 - 2 + 4 - ... of i + 1 terms| apart, about 2/3 of 2^i: up to a third fewer bytes
+// cross thin links between neighbourhoods. The largest messages go the shortest way.
 // Source: De Sensi, Pasqualoni, Piarulli, Bonato, Ba, Turisini, Domke, Hoefler, "Bine Trees: Enhancing
 // Collective Operations by Optimizing Communication Locality", SC 2025.
-//
-// The paper's butterfly, but not its blocks: a rank ends up with a block that makes each message one stretch
-// of memory, not with that of its own number; all get all of them on the way back.
+// Unlike in the paper, a rank ends up with a block that makes each message contiguous, not with its own.
 #include "collectives/halving.hpp"
 
 namespace mpi_gdr::collectives {
@@ -20,7 +16,7 @@ Butterfly negabinary(int rank, int power) {
   for (int bit = 1; 1 << (bit - 1) < power; ++bit, term *= -2) {
     distance += term;
     const int peer = wrap(odd ? rank - distance : rank + distance, power);
-    // Of all pairs that work on the same range, half have this bit set in their even rank.
+    // Among the pairs that share a range, half have this bit set in their even rank.
     const bool set = (odd ? peer : rank) >> bit & 1;
     steps.push_back({peer, set != odd});
   }

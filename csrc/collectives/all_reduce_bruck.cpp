@@ -1,8 +1,5 @@
-// All-reduce of short inputs: each rank gathers all of them, after Bruck, and folds them at once.
-//   T = ceil(lg p) alpha + (p-1) n beta + (p-1) n gamma; scratch p n
-// Source: Bruck et al., see build.hpp.
-//
-// Scratch holds the inputs of the ranks from the own one on; the fold names them in rank order.
+// All-reduce of short inputs: each rank gathers all, after Bruck (Bruck et al., see build.hpp), and folds
+// them at once, in rank order. Scratch p n: the inputs from the own one on.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

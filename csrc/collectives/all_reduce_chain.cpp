@@ -1,13 +1,10 @@
-// All-reduce over several nodes that keeps the order of ranks: a partial fold goes from node to node, and
-// each goes on with its own ranks; the result comes back the same way. Each leader of a node has a slice.
+// All-reduce over several nodes in the order of ranks: a partial fold goes from node to node, each of which
+// adds its own ranks; the result comes back the same way. Each leader of a node has a slice.
 //   T = T_inside + (2N - 3 + k) (alpha + n/(l k) beta) + T_inside, in k chunks
-//   steps 2(N-1) between the nodes, n/l bytes each way; 2 inside, by messages: n bytes sent per rank, and
-//   (m-1)/l n by a leader
 // Source: the chain of the pipelined reduction in Traff, Ripke, "Optimal broadcast for fully connected
 // networks" (HPCC 2005), over nodes instead of ranks.
-//
-// Where the ranks of each node follow each other the fold is in rank order, rounded at each node's end: one
-// left fold for dtypes in which sums are kept as they are, and not `ordered` for others.
+// Where each node's ranks are consecutive the fold is in rank order, rounded at each node's end: one left
+// fold (`ordered`) for dtypes with keeps_sums() only.
 #include <memory>
 
 #include "collectives/build.hpp"
@@ -15,7 +12,7 @@
 namespace mpi_gdr::collectives {
 namespace {
 
-// The way back begins with the first chunk's arrival: small ones keep that wait short beside a short slice.
+// The return path starts when the first chunk arrives: small chunks shorten that delay for short slices.
 Tuning in_small_chunks(Tuning tuning, std::uint64_t slice_bytes) {
   constexpr std::uint64_t kChunks = 16, kLeastBytes = 32 * 1024;
   tuning.chunk_bytes = std::min(tuning.chunk_bytes, std::max(slice_bytes / kChunks, kLeastBytes));
@@ -63,7 +60,7 @@ class Chain {
     return {Buffer::Scratch, arrived_.offset + k * most_, count};
   }
 
-  // What each rank of the node puts in, to the leader that folds it; with it what comes from the node before.
+  // Sends each contribution to the leader that folds it. A leader also receives the previous node's fold.
   void gather(int lane, std::uint64_t i) {
     writer_.round();
     for (int k = 0; k < leaders_; ++k)
@@ -120,8 +117,7 @@ class Chain {
   const Contribution contribution_;
   const Pipeline pipeline_;
   const std::uint64_t most_;  // elements of a chunk
-  // Of the lane in work: inputs of the node's ranks, by place, with the fold of the node before in this
-  // rank's place; the fold of this node.
+  // Current lane: inputs by place, with the previous node's fold at this rank's place; this node's fold.
   Slice arrived_, partial_;
 };
 

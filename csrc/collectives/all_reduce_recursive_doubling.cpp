@@ -1,9 +1,5 @@
-// All-reduce by recursive doubling.
-//   T = ceil(lg p) (alpha + n beta + n gamma); p not a power of two: + 2 alpha + 2 n beta + n gamma
-// Source: Thakur et al., see build.hpp.
-//
-// Every Reduce names the lower block of ranks first: all ranks evaluate the same expression, and have equal
-// bits even where the order of operands matters (rounding, NaN, the sign of zero).
+// All-reduce by recursive doubling (Thakur et al., see build.hpp). Every Reduce names the lower ranks first:
+// all evaluate one expression, with equal bits even where order matters (rounding, NaN, sign of zero).
 #include "collectives/build.hpp"
 #include "collectives/fold.hpp"
 
@@ -14,7 +10,7 @@ void all_reduce_recursive_doubling(ScheduleWriter& writer, const CollectiveSpec&
   const Slice output{Buffer::Output, 0, spec.count};
   const Contribution contribution(writer, spec);
   contribution.scale({Buffer::Input, 0, spec.count});
-  Slice current = contribution.at({Buffer::Input, 0, spec.count});  // this rank's partial result
+  Slice current = contribution.at({Buffer::Input, 0, spec.count});  // partial result
 
   const Fold fold(spec.size, spec.rank);
   if (fold.sits_out) {

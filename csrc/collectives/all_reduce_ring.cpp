@@ -1,9 +1,6 @@
-// All-reduce as a ring reduce-scatter followed by a ring all-gather.
-//   T = 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma; lanes and chunks hide gamma
-//       behind beta and multiply alpha
+// All-reduce as a ring reduce-scatter and a ring all-gather; lanes and chunks hide the reductions. Block b is
+// folded along the ranks b+1, b+2, ..., b, and then copied: one expression on all ranks.
 // Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
-//
-// Block b is folded along the ranks b+1, b+2, ..., b, and then travels as bytes: one expression on all ranks.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {
@@ -28,7 +25,7 @@ void all_reduce_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const T
     contribution.scale(p, [&](int b) { return pipeline.lane_slice(blocks.at(Buffer::Input, b), lane); });
     const Slots incoming(writer, 2, pipeline.largest_chunk(blocks.largest()));
 
-    // Message k of the lane is chunk i of step s. It is reduced while message k + 1 is in flight.
+    // Message k of the lane, chunk i of step s, is reduced while message k + 1 is in flight.
     const auto reduce = [&](std::uint64_t k) {
       const std::uint64_t s = k / chunks, i = k % chunks;
       if (s >= scatter_steps) return;

@@ -1,10 +1,6 @@
-// All-to-all after Bruck: blocks travel by the bits of their distance, half of them in each step.
-//   T = ceil(lg p) (alpha + n/2 beta + n/2 beta_m), n = all blocks of a rank, beta_m per byte copied
-//   scratch n/2 (ceil(lg p) + 1)
-// Source: Bruck et al., see build.hpp.
-//
-// For blocks of equal size only: no rank knows whether the splits of the others are even, so that it runs
-// only where the user names it.
+// All-to-all after Bruck (Bruck et al., see build.hpp): blocks travel by the bits of their distance, half of
+// them in each step; scratch n/2 (ceil(lg p) + 1). For blocks of equal size only, which no rank can check for
+// the others: it runs only where the user names it.
 #include "collectives/build.hpp"
 #include "common/error.hpp"
 
@@ -35,7 +31,7 @@ void all_to_all_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   const auto block = [=](Buffer buffer, int of) {
     return Slice{buffer, static_cast<std::uint64_t>(wrap(of, p)) * count, count};
   };
-  // Block k has the distance k still to go to its receiver. It stays where it came in last.
+  // Block k travels the distance k, by the bits of k. It stays where it was received last.
   std::vector<Slice> standing;
   for (int k = 0; k < p; ++k) standing.push_back(block(Buffer::Input, rank + k));
   const Slice packed = writer.scratch(count * static_cast<std::uint64_t>(p / 2));

@@ -1,10 +1,6 @@
-// All-to-all by pairwise exchange: in step s every rank sends to rank + s and receives from rank - s.
-//   T = (p-1) alpha + n beta, n = what one rank sends to others
-// Source: Thakur et al., see build.hpp.
-//
-// Counts differ from rank to rank: the number of lanes follows from the group's size alone, the lane of a
-// block from its step and length, which both its ranks know. Long blocks travel one after the other: several
-// at a time get in each other's way on a link.
+// All-to-all by pairwise exchange (Thakur et al., see build.hpp). Counts differ by rank, so the number of
+// lanes depends on the group's size only, and a block's lane on its step and length, which both its ranks
+// have. Long blocks go one at a time: concurrent ones slow each other down on a link.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

@@ -1,15 +1,9 @@
-// All-to-all inside a node through shared memory, and zero_copy.
-//   T = 1 flag + n copied in + n copied out, per chunk; n = what one rank sends to others
-// While a rank copies chunk i in, it copies the others' chunk i - 1 out.
-//
-// zero_copy does so with short blocks. A long one is written by its sender to where it belongs.
-//   T = 2 flags + n copied per rank
-//
-// Each rank knows only its own counts, so the ranks may differ in their number of chunks: a rank waits for
-// another one as long as it has data for it or from it, which both see alike. No rank can choose by the
-// length of the others' blocks, and schedules must be bounded: beyond a number of chunks a block goes on as a
-// message. On a device, whose chunks are larger, its memory is the bound.
-// Sources: see shared.hpp.
+// All-to-all inside a node.
+//   staged     through shared memory: while chunk i is copied in, the others' chunk i - 1 is copied out
+//   zero_copy  short blocks as staged, long ones from tensor to tensor
+// Each rank has only its own counts, so the number of chunks differs by rank: a rank waits for another one
+// while there is data between them, as both can see. Schedules must be bounded: after a number of chunks the
+// rest of a block is sent as a message. On a device, whose chunks are larger, memory is the bound.
 #include <limits>
 
 #include "collectives/shared.hpp"
@@ -22,24 +16,24 @@ std::uint64_t most_chunks(std::uint64_t ranks, const Tuning& tuning) {
   return std::max<std::uint64_t>(1, 4096 / (ranks - 1));
 }
 
-// Of the blocks, what is shorter than `longest` elements; returns the rest of all, at the end of each.
+// Writes blocks shorter than `longest` elements through Staging. Returns what is left at the end of each.
 Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std::uint64_t longest,
                          const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
   Exchange late(spec);
   auto [sent, received] = late;
   const std::uint64_t item = item_size(spec.dtype);
-  std::uint64_t most = 0;  // elements of the largest of these to or from another
+  std::uint64_t most = 0;  // elements
   for (std::uint64_t r = 0; r < p; ++r)
     for (const std::uint64_t count : {sent[r].count, received[r].count})
       if (r != rank && count < longest) most = std::max(most, count);
-  // Where the executor shows how much this rank sends to each and receives from each; in whole cache lines.
+  // The executor shows this rank's counts there (SharedSteps::show_counts()). Whole cache lines.
   const std::uint64_t table = ((2 * p * sizeof(std::uint64_t) + 63) / 64 * 64 + item - 1) / item;
   writer.staging(table);
   writer.shared();
   Tuning left = tuning;
   left.staging_bytes -= std::min(left.staging_bytes, table * item);
-  // Of one length on all ranks, whatever their counts.
+  // Chunks of equal length on all ranks, whatever their counts.
   const StagedChunks rooms(writer, std::numeric_limits<std::uint64_t>::max(), p - 1, spec, left);
   const std::uint64_t each = rooms.each();
   // Where rank r keeps what it sends to rank q.
@@ -50,7 +44,6 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
   const auto has = [&](const Slice& whole, std::uint64_t i) { return whole.count > i * each; };
 
   const std::uint64_t chunks = std::clamp<std::uint64_t>((most + each - 1) / each, 1, most_chunks(p, tuning));
-  // Cuts a block to what its chunks hold, and returns the rest.
   const auto cut = [&](Slice& whole) {
     const std::uint64_t staged = whole.count < longest ? std::min(chunks * each, whole.count) : 0;
     const Slice rest{whole.buffer, whole.offset + staged, whole.count - staged};
@@ -74,15 +67,15 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
         writer.copy(part, room(from, rank, i - 1, part.count));
     }
     if (i == chunks) break;
-    // The signal: chunk i is there, and chunk i - 1 has been read. Meanwhile a copy that no rank waits for.
+    // Signals that chunk i is written and chunk i - 1 has been read.
     writer.round();
-    // For chunk 0 both ranks of a pair wait for each other, so that they compare their counts; chunk 1
-    // overwrites nothing; each later one what must have been read.
+    // Waits for chunk i, and for readers of what chunk i + 1 overwrites; chunk 1 overwrites nothing. At chunk
+    // 0 both ranks of a pair wait, so that they compare their counts.
     const std::uint64_t next = i == 0 ? 0 : i + 1;
     const auto waits = [&](const Slice& in, const Slice& out) { return has(in, i) || has(out, next); };
-    bool heard = false;
-    for (std::uint64_t q = 0; q < p; ++q) heard = heard || (q != rank && waits(sent[q], received[q]));
-    if (heard) writer.signal();
+    bool signals = false;
+    for (std::uint64_t q = 0; q < p; ++q) signals = signals || (q != rank && waits(sent[q], received[q]));
+    if (signals) writer.signal();
     writer.copy(rooms.chunk(received[rank], i), rooms.chunk(sent[rank], i));
     for (std::uint64_t k = 1; k < p; ++k) {
       const std::uint64_t q = (rank + k) % p;
@@ -92,12 +85,12 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
   return late;
 }
 
-// Of the more that one of a pair gets than it sends, it reads half: so both copy as much.
+// Elements that the rank of a pair with more to receive reads itself, so that both copy as much.
 std::uint64_t read_of(const Slice& received, const Slice& sent) {
   return received.count > sent.count ? (received.count - sent.count) / 2 : 0;
 }
 
-// Ends of blocks; whether there are some. Both ranks of a pair that has any wait before and after.
+// Copies the ends of blocks; returns whether there are any. Both ranks of a block wait before and after.
 bool from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& ends,
                            const Tuning& tuning) {
   const auto self = static_cast<std::size_t>(spec.rank);
@@ -129,14 +122,14 @@ bool from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, c
                   {Buffer::Input, spec.recv_counts[q] - read, read, owner}, spec, tuning);
   });
   signal();
-  copy_in_tiles(writer, ends.received[self], ends.sent[self], spec, tuning);  // nobody waits for it
+  copy_in_tiles(writer, ends.received[self], ends.sent[self], spec, tuning);  // no rank waits for it
   wait();
   return any;
 }
 
-// In two lanes, which wait for different pairs. Whether this rank and another one touch each other's tensors.
+// Uses two lanes, which wait for different pairs. Returns whether ranks access this one's tensors.
 bool write_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  // Measured on two cores: from there on the kernel's copy is faster than two of the processor's.
+  // Measured on two cores: from there on one copy by the kernel is faster than two by the processor.
   const std::uint64_t longest = std::max<std::uint64_t>(1, tuning.chunk_bytes / 4 / item_size(spec.dtype));
   writer.lane();
   const Exchange ends = through_staging(writer, spec, longest, tuning);
@@ -164,7 +157,7 @@ void all_to_all_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, co
   write_zero_copy(writer, spec, tuning);
 }
 
-// A rank without long blocks does the same in either; one with some waits until all ranks have called.
+// A rank without long blocks does the same in either schedule; others wait until all ranks have called.
 void all_to_all_adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   if (!write_zero_copy(writer, spec, tuning)) return;
   ScheduleWriter staged("staged");

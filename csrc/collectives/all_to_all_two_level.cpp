@@ -1,8 +1,6 @@
-// All-to-all over several nodes. A short block for another node goes to the neighbour at the receiver's
-// place, through shared memory, which sends all of them in one message. Long blocks travel from rank to rank.
-//   T = 1 flag + n copied in, together and out + (N-1) alpha + n beta; n = short blocks of a rank, N nodes;
-//   beside it that of pairwise for the long ones
-// Before it the ranks of a node tell each other what they send: counts_of_node(), 1 flag more.
+// All-to-all over several nodes. A short block for another node goes through shared memory to the neighbour
+// at the receiver's place, which sends those of its node in one message. Long blocks travel from rank to
+// rank. Before it runs counts_of_node().
 // Source: Kumar, Mamidala, Panda, "Scaling alltoall collective on multi-core systems", IPDPS 2008, where one
 // leader of each node does it for all receivers.
 #include <numeric>
@@ -17,7 +15,7 @@ namespace mpi_gdr {
 namespace collectives {
 namespace {
 
-constexpr std::uint64_t kShort = 4096;  // bytes of a block, at most; of many ranks less
+constexpr std::uint64_t kShort = 4096;  // bytes of a block, at most; fewer with many ranks
 
 class ByNodes {
  public:
@@ -43,7 +41,7 @@ class ByNodes {
     receive();
   }
 
-  // What is left: the long blocks, and this rank's own.
+  // The long blocks, and this rank's own.
   Exchange left() const {
     Exchange left = blocks_;
     for (int r = 0; r < spec_.size; ++r)
@@ -58,12 +56,11 @@ class ByNodes {
   bool is_short(std::uint64_t count) const { return count <= short_; }
   // The place on this node of the rank that collects for a receiver.
   int collector(int receiver) const { return topology_.place(receiver) % places(); }
-  // Elements that the rank at a place of this node sends.
   std::uint64_t count(int place, int receiver) const {
     if (place == place_) return spec_.send_counts[index(receiver)];
     return spec_.node_counts[index(place) * index(spec_.size) + index(receiver)];
   }
-  // Of those, what another rank of the node collects: 0 or all.
+  // The part of count() that another rank of the node collects: 0 or all.
   std::uint64_t handed_over(int place, int receiver) const {
     const std::uint64_t all = count(place, receiver);
     return collector(receiver) != place && is_short(all) ? all : 0;
@@ -84,7 +81,7 @@ class ByNodes {
     }
   }
 
-  // What each other rank of the node collects stands in one piece, by collector and then by receiver.
+  // Packs the blocks by collector, then by receiver: what a neighbour collects is contiguous.
   void hand_over() {
     std::vector<Slice> pieces(here_.size());
     for (int to = 0; to < spec_.size; ++to) pieces[index(collector(to))].count += handed_over(place_, to);
@@ -113,7 +110,7 @@ class ByNodes {
     }
     writer_.round();
   }
-  // In the Staging of the rank at that place.
+  // In the Staging of the rank at `place`.
   Slice piece_for_this_rank(int place) const {
     Slice piece{Buffer::Staging, 0, 0};
     for (int to = 0; to < spec_.size; ++to) {
@@ -123,7 +120,6 @@ class ByNodes {
     }
     return piece;
   }
-  // The first elements of a slice, which it has no longer.
   static Slice take(Slice& from, std::uint64_t count) {
     const Slice first{from.buffer, from.offset, count, from.owner};
     from.offset += count;
@@ -131,7 +127,7 @@ class ByNodes {
     return first;
   }
 
-  // For this rank, and for receivers on other nodes one message each.
+  // Copies what is for this rank, and sends each receiver on another node one message.
   void collect() {
     std::vector<std::pair<int, Slice>> messages;
     for (int to = 0; to < spec_.size; ++to) {

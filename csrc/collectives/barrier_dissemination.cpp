@@ -1,8 +1,6 @@
-// Barrier by dissemination: in step k every rank notifies rank + 2^k; and by a flag, inside a node.
-//   T = ceil(lg p) alpha
+// Barrier by dissemination: in step k every rank notifies rank + 2^k, by one element of scratch that is never
+// read, since a schedule has no empty messages.
 // Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", IJPP 1988.
-//
-// A message carries one element of scratch, which is not read: a schedule has no empty messages.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {

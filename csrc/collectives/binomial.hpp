@@ -1,5 +1,5 @@
-// A rank's place in a binomial tree: relative to the root, the subtree of rank r holds the ranks [r, r +
-// reach), reach the lowest set bit of r (the root: all). A value, thread-safe.
+// A rank's place in a binomial tree. Relative to the root, the subtree of rank r holds the ranks [r, r +
+// reach), where reach is the lowest set bit of r (the root: all). A value, thread-safe.
 #pragma once
 
 #include <algorithm>

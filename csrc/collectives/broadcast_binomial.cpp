@@ -1,6 +1,4 @@
-// Broadcast along a binomial tree.
-//   T = ceil(lg p) (alpha + n beta)
-// Source: Thakur et al., see build.hpp.
+// Broadcast along a binomial tree (Thakur et al., see build.hpp).
 #include <ranges>
 
 #include "collectives/binomial.hpp"

@@ -1,5 +1,4 @@
-// Broadcast along a chain of ranks, in k chunks: a rank passes chunk i on while chunk i + 1 arrives.
-//   T = (p - 2 + k) (alpha + n/k beta)
+// Broadcast along a chain of ranks: a rank sends chunk i on while chunk i + 1 arrives.
 // Source: Pjesivac-Grbovic et al., "Performance analysis of MPI collective operations", Cluster Comp. 2007.
 #include "collectives/build.hpp"
 

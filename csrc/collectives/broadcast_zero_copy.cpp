@@ -1,7 +1,4 @@
-// Broadcast inside a node: each rank copies most of its data from the root, which does its share and writes
-// the rest to each of them, so that all are busy.
-//   T = 2 barriers + (p-1)/p n copied per rank
-// Sources: see shared.hpp.
+// Broadcast inside a node: each rank copies most of the data from the root, which writes the rest.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {

@@ -3,7 +3,7 @@
 namespace mpi_gdr::collectives {
 namespace {
 
-// Bounds the size of a schedule whose chunk size is absurdly small for its count.
+// Bounds the schedule where the chunk size is tiny for the count.
 constexpr std::uint64_t kMaxChunks = 1024;
 
 }  // namespace
@@ -29,10 +29,10 @@ void append(std::vector<Slice>& slices, const Slice& next) {
 
 Pipeline::Pipeline(std::uint64_t block, const CollectiveSpec& spec, const Tuning& tuning) {
   const std::uint64_t target = std::max<std::uint64_t>(1, tuning.chunk_bytes / item_size(spec.dtype));
-  // Rounded down, so that every lane has at least one full chunk ...
+  // Rounded down: every lane has at least one full chunk.
   const auto most = static_cast<std::uint64_t>(tuning.max_lanes);
   lanes = static_cast<int>(std::clamp<std::uint64_t>(block / target, 1, most));
-  // ... and then rounded up, so that no message is longer than asked for. The smallest lane decides for all.
+  // Rounded up: no message is longer than chunk_bytes. The smallest lane decides for all.
   std::uint64_t smallest = block;
   for (int lane = 0; lane < lanes; ++lane)
     smallest = std::min(smallest, lane_slice({Buffer::Input, 0, block}, lane).count);

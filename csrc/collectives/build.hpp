@@ -1,7 +1,5 @@
-// What the builders share: the cutting of buffers into blocks, lanes and chunks, and what a rank puts into a
-// reduction. Pure functions, thread-safe.
-//
-// The cost in a builder's file adds to its line in algorithms.inc. Papers that several of them name:
+// Cuts buffers into blocks, lanes and chunks for the builders; a rank's contribution to a reduction. Pure
+// functions, thread-safe. Costs of the algorithms: algorithms.inc. Papers that several builders name:
 //   Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
 //     message-passing systems", IEEE TPDS 1997
 //   Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004
@@ -20,14 +18,14 @@ namespace mpi_gdr::collectives {
 // a modulo size, for a that may be negative.
 constexpr int wrap(int a, int size) { return ((a % size) + size) % size; }
 
-// The scale of the Copy that takes an input where it is reduced.
+// The scale of the Copy of an input to where it is reduced.
 constexpr Scale first_scale(ReduceOp op) { return op == ReduceOp::PreMulSum ? Scale::PreMul : Scale::None; }
 
 // The scale of the Reduce that completes an element.
 constexpr Scale final_scale(ReduceOp op) { return op == ReduceOp::Avg ? Scale::Average : Scale::None; }
 
-// Piece k of a slice cut into `parts` nearly equal pieces. Those of large slices start at multiples of
-// 64 elements, so that vector loads do not straddle cache lines. No piece is empty if parts <= slice.count.
+// Piece k of a slice cut into `parts` nearly equal pieces. Large ones start at multiples of 64 elements, so
+// that vector loads do not straddle cache lines. No piece is empty if parts <= slice.count.
 inline Slice piece(const Slice& slice, std::uint64_t parts, std::uint64_t k) {
   const std::uint64_t each = slice.count / parts, extra = slice.count % parts;
   const std::uint64_t grain = each >= 4096 ? 64 : 1;
@@ -45,14 +43,14 @@ constexpr std::uint64_t largest_piece(std::uint64_t count, std::uint64_t parts) 
   return std::min(count, each + (each >= 4096 ? 64 : 1));
 }
 
-// How a block that travels in one step is cut: into lanes that run side by side, and inside a lane into
-// chunks that follow each other, of about Tuning::chunk_bytes. Both counts follow from what is equal on all
-// ranks. With more than one lane or chunk no piece is empty, so that all lanes have the same shape.
+// A block of one step is cut into lanes that run side by side, and each lane into consecutive chunks of about
+// Tuning::chunk_bytes. Both numbers follow from values that are equal on all ranks. With more than one lane
+// or chunk no piece is empty, so that all lanes have the same shape.
 struct Pipeline {
   int lanes = 1;
   std::uint64_t chunks = 1;
 
-  // `block`: elements of the smallest block that is cut this way.
+  // `block`: elements of the smallest block that is cut so.
   Pipeline(std::uint64_t block, const CollectiveSpec& spec, const Tuning& tuning);
   Slice lane_slice(const Slice& block, int lane) const {
     return piece(block, static_cast<std::uint64_t>(lanes), static_cast<std::uint64_t>(lane));
@@ -65,7 +63,6 @@ struct Pipeline {
   }
 };
 
-// A ring of reusable scratch slices.
 class Slots {
  public:
   Slots(ScheduleWriter& writer, std::uint64_t slots, std::uint64_t count)
@@ -79,13 +76,12 @@ class Slots {
   std::uint64_t slots_, count_;
 };
 
-// The blocks of a buffer that holds one for each rank, even or not.
+// The blocks of a buffer with one for each rank, even or not.
 class Blocks {
  public:
   explicit Blocks(const CollectiveSpec& spec);
-  // Every piece() of `count` elements.
+  // The piece()s of `count` elements.
   Blocks(std::uint64_t count, int parts);
-  // The blocks of the ranks [first, first + number), as one slice.
   Slice run(Buffer buffer, int first, int number) const {
     const std::uint64_t begin = offsets_[static_cast<std::size_t>(first)];
     return {buffer, begin, offsets_[static_cast<std::size_t>(first + number)] - begin};
@@ -93,10 +89,10 @@ class Blocks {
   Slice at(Buffer buffer, int rank) const { return run(buffer, rank, 1); }
   std::uint64_t count(int rank) const { return at(Buffer::Output, rank).count; }
   std::uint64_t total() const { return offsets_.back(); }
-  // Of the blocks that are not empty; 0 if there is none.
+  // 0: all blocks are empty, which smallest() ignores.
   std::uint64_t smallest() const { return smallest_; }
   std::uint64_t largest() const { return largest_; }
-  // Some blocks are empty and some are not: then a rank may give without getting.
+  // Then a rank may send without receiving.
   bool some_empty() const { return any_empty_ && largest_ > 0; }
 
  private:
@@ -106,21 +102,21 @@ class Blocks {
   bool any_empty_ = false;
 };
 
-// Appends a slice that is not empty, as one with the last where both are one stretch of memory.
+// Appends a nonempty slice, merged with the last one where the two are contiguous.
 void append(std::vector<Slice>& slices, const Slice& next);
 
-// What this rank sends to each other one in an all_to_all, and what it receives; by rank.
+// Blocks of an all_to_all that this rank sends and receives, by the other rank.
 struct Exchange {
   explicit Exchange(const CollectiveSpec& spec);
   std::vector<Slice> sent, received;
 };
 
-// all_to_all_pairwise.cpp, of these blocks, which both their ranks know alike.
+// In all_to_all_pairwise.cpp. Both ranks of a block have its length.
 void exchange_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& blocks,
                        const Tuning& tuning);
 
-// What this rank puts into a reduction: the Input itself, or for PREMUL_SUM its product with the factor, in
-// the Output of an all-reduce, and in Scratch for the others, whose Output is too short or not there.
+// This rank's contribution to a reduction: its Input, or for PREMUL_SUM the product with the factor, in the
+// Output of an all-reduce and in Scratch for the others, whose Output is too short or missing.
 class Contribution {
  public:
   Contribution(ScheduleWriter& writer, const CollectiveSpec& spec)
@@ -132,7 +128,7 @@ class Contribution {
     if (scaled_) input = {product_.buffer, product_.offset + input.offset, input.count};
     return input;
   }
-  // Makes the product of these parts of the Input, part(0) to part(number - 1), in a round before any use.
+  // Multiplies part(0) to part(number - 1) of the Input, in a round before any use.
   template <typename Number, typename Part>
   void scale(Number number, Part part) const {
     if (!scaled_) return;

@@ -10,7 +10,7 @@ namespace mpi_gdr {
 
 namespace collectives {
 
-// Two schedules, of which the ranks choose one when they begin (Schedule::staged): one flag more than either.
+// Two schedules, one of which the ranks choose when they begin (Schedule::staged): one flag more than either.
 static void adaptive(Builder zero_copy, Builder staged, ScheduleWriter& writer, const CollectiveSpec& spec,
                      const Tuning& tuning) {
   zero_copy(writer, spec, tuning);
@@ -69,7 +69,7 @@ void validate(const CollectiveSpec& spec, const Tuning& tuning) {
   check_counts("counts", spec.counts);
 }
 
-// Of a group of one the result is the (scaled) input, if the collective has one.
+// In a group of one the result is the (scaled) input, if any.
 void write_alone(ScheduleWriter& writer, const CollectiveSpec& spec) {
   const std::uint64_t count = input_count(spec);
   Scale scale = Scale::None;
@@ -78,7 +78,7 @@ void write_alone(ScheduleWriter& writer, const CollectiveSpec& spec) {
   writer.copy({Buffer::Output, 0, count}, {Buffer::Input, 0, count}, scale);
 }
 
-// Of a line of algorithms.inc: another name does not compile.
+// A name in algorithms.inc that is no collective does not compile.
 consteval Collective known(std::string_view name) { return named<Collective>(name).value(); }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// The registry: every algorithm by name, and the contract of its builder. selection_table.hpp chooses among
-// them. Pure functions: no MPI, no torch, no CUDA, no state. Thread-safe.
+// The registry of algorithms, and the contract of their builders. Pure functions, thread-safe.
 #pragma once
 
 #include <string_view>
@@ -10,7 +9,7 @@
 
 namespace mpi_gdr {
 
-// Writes what one rank of several does, of a valid spec and tuning. The caller finishes the writer.
+// Writes what one of several ranks does, for a valid spec and tuning. The caller finishes the writer.
 using Builder = void (*)(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
 
 struct Algorithm {
@@ -20,28 +19,27 @@ struct Algorithm {
   Builder write;           // nullptr for "native"
   bool shared = false;     // only for ranks that share memory (Schedule::shared)
   bool two_level = false;  // chosen only for nodes of several ranks (Topology::two_level)
-  // Every element of its result is one left fold over the ranks' contributions, in rank order and rounded
-  // once; with two_level: where the ranks of each node follow each other and sums are kept in the dtype.
+  // Each element of the result is one left fold over the contributions, in rank order and rounded once. With
+  // two_level only where each node's ranks are consecutive and keeps_sums().
   bool ordered = false;
 
-  // Every element of its result is one Reduce of all contributions, which may be an exact sum.
+  // Each element of the result is one Reduce of all contributions, which may be an exact sum.
   bool flat() const { return ordered && !two_level; }
-  // It can keep such bits of a reduction.
   bool serves(Bits bits) const { return bits == Bits::Any || (bits == Bits::Order ? ordered : flat()); }
-  // The MPI library's own collective, run by the transport: there is no schedule to build.
+  // The MPI library's own collective, run by the transport: no schedule.
   bool native() const { return !write; }
   // The schedule of rank `spec.rank`. Throws InvalidUsage that names a bad argument.
   SchedulePtr build(const CollectiveSpec& spec, const Tuning& tuning) const;
 };
 
-// Every algorithm of every collective (algorithms.inc). Each runs for every size >= 1 and every count.
+// All of algorithms.inc. Each runs for every size >= 1 and every count.
 const std::vector<Algorithm>& algorithms();
 
 // nullptr if there is none of that name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
-// Only an all-reduce has memory for the product with a factor that other ranks may read: the others then run
-// "staged" instead of what reads tensors of other ranks.
+// Only an all-reduce has memory that other ranks may read for the product with a factor: the others run
+// "staged" instead of an algorithm that reads other ranks' tensors.
 constexpr bool only_through_staging(Collective collective, ReduceOp op) {
   return op == ReduceOp::PreMulSum && reduces(collective) && collective != Collective::AllReduce;
 }

@@ -1,7 +1,5 @@
-// How algorithms for powers of two run on any number of ranks: the first ranks work in pairs, of which one
-// hands its values to the other and sits out.
-//   adds alpha + n beta + n gamma at the start, and alpha + n beta where it must get the result back
-// Source: Thakur et al., section 4.5, see build.hpp. Pure values, thread-safe.
+// Runs algorithms for powers of two on any number of ranks: the first ranks form pairs, of which one passes
+// its values to the other and sits out (Thakur et al., section 4.5, see build.hpp). Pure values, thread-safe.
 #pragma once
 
 #include <bit>

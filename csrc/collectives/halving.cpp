@@ -40,7 +40,6 @@ void halve_and_double(ScheduleWriter& writer, const CollectiveSpec& spec, const 
     return contribution.at({Buffer::Input, range.offset, range.count});
   };
   const SliceOf output = [](const Slice& range) { return Slice{Buffer::Output, range.offset, range.count}; };
-  // The smallest message is what one rank reduces.
   const Pipeline pipeline(spec.count / static_cast<std::uint64_t>(fold.power), spec, tuning);
 
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
@@ -76,7 +75,6 @@ void halve_and_double(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   }
 }
 
-// The expression of an element is that of recursive_doubling, so that the two also agree with each other.
 void all_reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   halve_and_double(writer, spec, tuning, hypercube);
 }

@@ -15,13 +15,12 @@ namespace {
 
 using collectives::piece;
 
-// On devices a part is so many messages long: long enough to hide what begins and ends it.
+// Devices: messages per part, enough to hide how a part begins and ends; and parts at most.
 constexpr std::uint64_t kChunksPerPart = 16, kMostParts = 8;
-// Where phases are joined a part is one message long, or more where there would be too many parts; the slices
-// of an all-reduce, which sends the Nth part of one at a time, are as many times longer.
+// For join(): parts at most, each one message long or longer. An all-reduce sends an Nth of a part per
+// message, so its parts are N times as long, for N up to the second.
 constexpr std::uint64_t kMostPartsInLanes = 4096, kMostNodesPerPart = 16;
-// The ranks of a node meet for each chunk of Staging, which is expensive where they share a core: on the host
-// they send messages from so many bytes on.
+// Bytes from which ranks of a node on the host send messages: each chunk of Staging is a rendezvous.
 constexpr std::uint64_t kStagedLimit = std::uint64_t{1} << 20;
 
 std::uint64_t total(const Pieces& pieces) {
@@ -50,7 +49,7 @@ class PhaseWriter {
         between_(between) {
     if (!for_join()) return;
     if (largest_buffer(spec) >= kStagedLimit) kind_ = Phase::Kind::Messages;
-    between_.max_lanes = 1;  // it is cut up already
+    between_.max_lanes = 1;  // parts are the chunks
     between_.chunk_bytes = std::numeric_limits<std::uint64_t>::max();
   }
 
@@ -82,8 +81,8 @@ class PhaseWriter {
   bool for_join() const { return kind_ != Phase::Kind::Devices; }
   std::uint64_t bytes(std::uint64_t count) const { return count * item_size(spec_.dtype); }
 
-  // Into how many parts a buffer, or each block, of `count` elements is cut, if each rank sends `sent` bytes
-  // in `messages` messages across the network. No part is empty if one of them is not.
+  // Cuts a buffer, or each block, of `count` elements into parts, where each rank sends `sent` bytes in
+  // `messages` messages between nodes. A block's parts are all empty or none.
   void cut(std::uint64_t count, std::uint64_t sent, std::uint64_t messages) {
     const std::uint64_t each = for_join() ? std::max<std::uint64_t>(messages, 1) : kChunksPerPart;
     const std::uint64_t most = for_join() ? kMostPartsInLanes : kMostParts;
@@ -103,8 +102,7 @@ class PhaseWriter {
   }
   Piece part(std::uint64_t count) const { return part({Output, 0, count}); }
 
-  // `counts`: of each rank's block, or one for all. `elsewhere`: an op that another phase completes: Sum
-  // here.
+  // `counts`: of each rank's block, or one for all. `elsewhere`: another phase completes it: Sum.
   CollectiveSpec among(Collective collective, int rank, int size, Counts counts, ReduceOp elsewhere) const {
     CollectiveSpec spec{collective, rank, size};
     const bool even = std::all_of(counts.begin(), counts.end(), [&](auto c) { return c == counts[0]; });
@@ -114,7 +112,7 @@ class PhaseWriter {
     spec.op = spec_.op == elsewhere ? ReduceOp::Sum : spec_.op;
     return spec;
   }
-  // The mean is taken where the nodes meet, and the factor is in by then.
+  // The phase between the nodes takes the mean, the phase inside multiplies by the factor.
   CollectiveSpec among_node(Collective collective, Counts counts) const {
     return among(collective, place_, ranks_, std::move(counts), ReduceOp::Avg);
   }
@@ -122,7 +120,6 @@ class PhaseWriter {
     return among(collective, node_, nodes_, std::move(counts), ReduceOp::PreMulSum);
   }
 
-  // What a phase of the part in work reads and writes.
   struct Move {
     Buffer from = Input, to = Output;
     Scattered where;
@@ -133,8 +130,8 @@ class PhaseWriter {
                             scattered(*schedule, spec.rank, move.where)});
     return static_cast<int>(made_.phases.size()) - 1;
   }
-  // Among these ranks of the group. By the built-in table, the same for all parts, so that all lanes have the
-  // same rounds. Not Bruck's all-gather: its rank 0 receives into an Output in pieces what is sent in one.
+  // The built-in table chooses, once for all parts, so that all lanes have the same rounds. Not Bruck's
+  // all-gather: its rank 0 receives in pieces of Output what is sent in one.
   int by_messages(const CollectiveSpec& spec, Move move, const std::vector<int>& ranks) {
     const Algorithm*& chosen = chosen_[{spec.collective, &ranks == &members_}];
     if (!chosen) chosen = select_row(spec, false).algorithm;
@@ -148,18 +145,17 @@ class PhaseWriter {
     if (kind_ == Phase::Kind::Messages) return by_messages(spec, move, members_);
     const char* const name = spec.collective == Barrier ? "flag" : "staged";
     const SchedulePtr schedule = find_algorithm(spec.collective, name)->build(spec, inside_);
-    return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // not if it is alone
+    return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // not if one rank
   }
-  // Of a group of one an all-gather is a copy.
   int copy(const Move& move) {
     const CollectiveSpec spec = among(AllGather, 0, 1, {total(move.where.output[0])}, ReduceOp::Avg);
     return add(Phase::Kind::Messages, spec, find_algorithm(AllGather, "ring")->build(spec, between_), move);
   }
 
-  // While one part is between the nodes, the next one gets there and the one before comes from there.
+  // While one part is between the nodes, the next is scattered inside and the previous gathered.
   void all_reduce() {
     std::uint64_t messages = std::min(static_cast<std::uint64_t>(nodes_), kMostNodesPerPart);
-    // By messages inside, a leader receives a part from each rank.
+    // By messages, a leader receives a part from each rank of its node.
     if (bytes(spec_.count) >= kStagedLimit) messages /= index(std::max(1, topology_.most() - 1));
     cut(spec_.count, bytes(spec_.count / index(leaders_)), messages);
     int meeting = -1;  // of the part before
@@ -181,7 +177,6 @@ class PhaseWriter {
     gather();
   }
   Pieces whole() const { return {part(spec_.count)}; }
-  // One for each leader, none for the other ranks of the node.
   std::vector<Pieces> slices() const {
     const Piece all = part(spec_.count);
     std::vector<Pieces> slices;
@@ -200,10 +195,10 @@ class PhaseWriter {
     return counts;
   }
 
-  // This part of a rank's block, and of this one's where it stands alone.
+  // The current part of a rank's block in a buffer of all blocks; of this rank's in a buffer of its own.
   Piece block(int rank) const { return part(blocks_.at(Output, rank)); }
   Pieces own_block() const { return {part(blocks_.count(spec_.rank))}; }
-  // This part of the blocks which the rank at `place` of node v takes across the network.
+  // The current part of the blocks that the rank at `place` of node v carries between the nodes.
   Pieces carried(int v, int place) const {
     Pieces pieces;
     const std::vector<int>& all = topology_.members(v);
@@ -211,7 +206,7 @@ class PhaseWriter {
       pieces.push_back(block(all[k]));
     return pieces;
   }
-  // By node, or by place on this node or on all.
+  // carried() by node; by place, on node v, or on all nodes if v < 0.
   std::vector<Pieces> carried_from(int place) const {
     std::vector<Pieces> all;
     for (int v = 0; v < nodes_; ++v) all.push_back(carried(v, place));
@@ -228,12 +223,12 @@ class PhaseWriter {
     return pieces;
   }
   void cut_blocks() {
-    // Then a rank may give to one that gives it nothing.
+    // Then a rank may send to a rank that sends it nothing.
     made_.one_way = blocks_.some_empty() || !topology_.even();
     const auto others = static_cast<std::uint64_t>(nodes_ - 1);
     cut(blocks_.smallest(), bytes(blocks_.smallest()) * others, others);
   }
-  // A leader deals with more than its own block.
+  // A leader carries more than its own block.
   bool crowded() const { return ranks_ > leaders_; }
 
   void all_gather() {
@@ -257,7 +252,6 @@ class PhaseWriter {
     }
   }
 
-  // Of the memory in common, `count` elements more.
   Pieces common(std::uint64_t count) {
     made_.scratch_count += count;
     return {{made_.scratch_count - count, count}};
@@ -296,7 +290,7 @@ class PhaseWriter {
       if (crowded()) hand_out(blocks, of_node, own, there);
     }
   }
-  // What leaders have of their node's blocks goes to all of its ranks, of which each takes its own.
+  // Gathers the leaders' blocks on all ranks of the node, each of which takes its own.
   void hand_out(const Pieces& blocks, const Counts& counts, const Pieces& own, int depends_on) {
     std::uint64_t all = 0, before = 0;
     for (int k = 0; k < leaders_; ++k)
@@ -342,15 +336,15 @@ class PhaseWriter {
   const CollectiveSpec& spec_;
   const Topology& topology_;
   const std::vector<int>& members_ = topology_.members(topology_.node(spec_.rank));
-  // Of this rank, one of each node: with its place, or with the root's.
+  // One rank of each node, at this rank's place, or at the root's.
   const std::vector<int> peers_ =
       topology_.peers_at(topology_.place(spec_.collective == Broadcast ? spec_.root : spec_.rank));
   const std::uint64_t chunk_bytes_, lanes_;
   const int node_, place_, nodes_, ranks_, leaders_;
   const collectives::Blocks blocks_{spec_};
-  Phase::Kind kind_;  // of what is inside
+  Phase::Kind kind_;  // inside a node
   Tuning inside_, between_;
-  std::map<std::pair<Collective, bool>, const Algorithm*> chosen_;  // inside, or between
+  std::map<std::pair<Collective, bool>, const Algorithm*> chosen_;  // true: inside
   int part_ = 0;                                                    // in work
   Phases made_;
 };

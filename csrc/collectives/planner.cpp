@@ -6,8 +6,8 @@
 namespace mpi_gdr {
 namespace {
 
-constexpr std::size_t kMostCached = 1024;                 // plans: a job may vary its sizes without end
-constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // of all of them, some 100 bytes each
+constexpr std::size_t kMostCached = 1024;                 // plans: a job may vary its sizes endlessly
+constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // of all plans, some 100 bytes each
 
 // Valid until the thread's next call: a cached plan costs no allocation. `how`: what else chooses the plan.
 template <typename... How>
@@ -22,7 +22,7 @@ std::string& key_of(const CollectiveSpec& spec, How... how) {
   return key;
 }
 
-// With this topology, if there is one, in `room`; else no copy: every all_to_all comes here.
+// `spec` with `topology`, in `room`; no copy without a topology, since every all_to_all comes here.
 const CollectiveSpec& with_topology(const CollectiveSpec& spec,
                                     const std::shared_ptr<const Topology>& topology, CollectiveSpec& room) {
   if (!topology) return spec;
@@ -31,7 +31,7 @@ const CollectiveSpec& with_topology(const CollectiveSpec& spec,
   return room;
 }
 
-// Ranks of its node tell each other what they send before the schedule is made.
+// Whether the node's ranks exchange their counts before the schedule is built.
 bool needs_counts(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology* topology) {
   return algorithm.two_level && spec.collective == Collective::AllToAll && spec.node_counts.empty() &&
          topology && topology->members(topology->node(spec.rank)).size() > 1;
@@ -99,7 +99,7 @@ Plan Planner::build(const SelectionRow& chosen, const CollectiveSpec& spec, Reac
     for (Phase& phase : made.phases) phase.schedule = reached(phase.schedule);
     plan.phases = std::make_shared<const Phases>(std::move(made));
   } else {
-    // Devices do not reach each other's tensors, only what they share.
+    // On devices, tensors of other ranks are reached as originals of Staging only.
     if (devices && plan.algorithm->name == std::string_view("adaptive"))
       plan.algorithm = find_algorithm(spec.collective, "staged");
     CollectiveSpec room;

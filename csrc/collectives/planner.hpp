@@ -1,5 +1,4 @@
-// From a collective to what runs it: the algorithm that the selection table chooses and its schedule, cached:
-// a training job repeats the same few collectives on every step. Thread-safe.
+// Maps a collective to its plan, cached: a training job repeats few collectives in every step. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -18,31 +17,30 @@ struct Plan {
   const Algorithm* algorithm = nullptr;
   SchedulePtr schedule;                  // null: run by the library ("native"), or in phases
   std::shared_ptr<const Phases> phases;  // on devices that share memory inside the nodes; null: none
-  // The schedule is that of counts_of_node(): build() goes on with this row. Else null.
+  // The schedule is that of counts_of_node(), and build() continues with this row. Else null.
   const SelectionRow* then = nullptr;
 };
 
 class Planner {
  public:
-  // Throws as load_selection() does.
+  // Throws as load_selection().
   explicit Planner(const Env& env, const GroupSelection& group = {});
 
-  // `native`: the library has a collective that does just this. `reach` of the group's ranks into each
-  // other's memory. `topology` of the group, in place of the spec's. `by_host`: see through_host(). An
-  // all_to_all in two levels that lacks CollectiveSpec::node_counts gets Plan::then. Other all_to_alls are
-  // not cached: their counts may differ at every call, and would push out what repeats.
+  // `native`: the library has an exact equivalent. `reach`: of the group's ranks into each other's memory.
+  // `topology`: of the group, replaces the spec's. `by_host`: see through_host(). An all_to_all in two levels
+  // that lacks CollectiveSpec::node_counts gets Plan::then. Other all_to_alls are not cached: their counts
+  // may differ at every call, and would evict what repeats.
   Plan plan(const CollectiveSpec& spec, bool native, Reach reach = Reach::None,
             const std::shared_ptr<const Topology>& topology = nullptr, bool by_host = false);
-  // What plan() builds from.
   const SelectionRow& choice(const CollectiveSpec& spec, bool native, Reach reach,
                              const std::shared_ptr<const Topology>& topology) const;
   Bits bits() const { return selection_.table.bits(); }
-  // Whether a choice between Schedule::staged and what it stands for is measured.
+  // Whether the choice between a schedule and its Schedule::staged is measured.
   bool adapts() const { return adapts_; }
-  // What the ranks of a group must have alike.
+  // Must be equal on all ranks of a group.
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 
-  // By this row of the table, which is not asked again; nothing is cached.
+  // Builds from this row; nothing is looked up or cached.
   Plan build(const SelectionRow& chosen, const CollectiveSpec& spec, Reach reach,
              const std::shared_ptr<const Topology>& topology, bool by_host = false) const;
 

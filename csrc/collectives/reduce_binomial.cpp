@@ -1,9 +1,6 @@
-// Reduce along a binomial tree, in k chunks: a rank reduces chunk i while its children send chunk i + 1.
-//   T = ceil(lg p) (alpha + n beta + n gamma) for k = 1; the root takes in n ceil(lg p) bytes whatever k is
-// Source: Thakur et al., see build.hpp.
-//
-// A rank folds its own values and its children's, in the order of ranks as seen from the root, in ONE Reduce:
-// 16-bit floats are rounded once a level. Only the root's Output is written.
+// Reduce along a binomial tree (Thakur et al., see build.hpp): a rank reduces chunk i while its children send
+// chunk i + 1. It folds its own values and its children's, in the order of ranks as seen from the root, in
+// ONE Reduce: 16-bit floats are rounded once a level. Only the root's Output is written.
 #include "collectives/binomial.hpp"
 
 namespace mpi_gdr::collectives {

@@ -1,6 +1,4 @@
-// Reduce of short inputs: the root gets all of them and folds them at once, in rank order.
-//   T = alpha + (p-1) n (beta + gamma); scratch of the root (p-1) n
-// Source: the definition of the collective.
+// Reduce of short inputs: the root receives all, in scratch, and folds them at once, in rank order.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

@@ -1,11 +1,8 @@
-// Reduce after Rabenseifner: reduce-scatter by recursive halving, then a binomial gather to the root.
-//   T = 2 lg p alpha + 2(p-1)/p n beta + (p-1)/p n gamma; lanes overlap gamma with beta
-//       p not a power of two (p' the next lower one takes its place): + alpha + n beta + n gamma
-//   scratch n, or up to 2 n off powers of two
-// Source: Rabenseifner; Thakur et al., see build.hpp.
+// Reduce after Rabenseifner: reduce-scatter by recursive halving, then a binomial gather to the root. Scratch
+// n, or up to 2 n off powers of two. Sources: Rabenseifner; Thakur et al., see build.hpp.
 //
-// The root never sits out, so that no step is needed to bring the result to it. The expression of an element
-// is that of all_reduce by recursive doubling, whoever is root. Only the root's Output is written.
+// The root never sits out: no step brings it the result. The expression of an element is that of all_reduce
+// by recursive doubling, whichever rank is root. Only the root's Output is written.
 #include "collectives/halving.hpp"
 
 namespace mpi_gdr::collectives {
@@ -23,7 +20,7 @@ void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, con
     writer.lane();
     const Slice range = pipeline.lane_slice({Buffer::Output, 0, spec.count}, lane);
     const Slice half = kept_half(range, steps[0]);
-    // In the working memory: all of the range, if it changes before the first step, else the half kept in it.
+    // The range in working memory: all if it changes before the first step, else the half kept then.
     const Slice held = premul || (fold.in_pair && !fold.sits_out) ? range : half;
     const bool needs_memory = !is_root && (premul || !fold.sits_out);
     const Slice memory = writer.scratch(needs_memory ? held.count : 0);
@@ -53,7 +50,7 @@ void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, con
     }
     const std::vector<Slice> ranges =
         halve(writer, fold, steps, range, fold.in_pair ? work : own, work, incoming, final_scale(spec.op));
-    // The ranks that agree with the root in the higher bits are left; the nearer one of each pair takes over.
+    // Only ranks that agree with the root in the higher bits are left; of a pair the nearer one goes on.
     for (std::size_t step = steps.size(); step-- > 0;) {
       const int peer = fold.actual(steps[step].peer);
       writer.round();

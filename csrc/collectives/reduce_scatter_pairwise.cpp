@@ -1,18 +1,12 @@
-// Reductions by pairwise exchange: every rank gets its block from every other rank and folds all of them at
-// once; then the blocks go to whoever takes the result.
-//   reduce_scatter  T = (p-1) (alpha + n/p beta) + (p-1)/p n gamma, n = the whole input; lanes overlap gamma
-//                   with beta; steps p-1, bytes sent per rank (p-1)/p n, scratch (p-1)/p n
-//   all_reduce      T = (p-1) (alpha + n/p beta) more, around a ring
-//   reduce          T = alpha + (p-1)/p n beta more, for the root
-// Source: Thakur et al., see build.hpp.
-//
-// The fold is in rank order and one Reduce: 16-bit floats are rounded once, however many ranks there are.
+// Reductions by pairwise exchange (Thakur et al., see build.hpp): every rank receives its block from every
+// other rank and folds all at once; then the blocks go to the ranks that take the result. The fold is in rank
+// order and one Reduce: 16-bit floats are rounded once, whatever the number of ranks. Scratch (p-1)/p n.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {
 namespace {
 
-// Folds this rank's block by lanes, and calls then(folded, part): part(buffer, r) is the lane's of r's block.
+// Folds this rank's block by lanes and calls then(folded, part); part(buffer, r): the lane's part of block r.
 template <typename Then>
 void fold_blocks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning,
                  const Blocks& blocks, const Slice& result, Then then) {
@@ -71,7 +65,7 @@ void all_reduce_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, con
 void reduce_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const bool is_root = spec.rank == spec.root;
   const Blocks pieces(spec.count, spec.size);
-  writer.one_way();  // who has an empty piece hears from nobody
+  writer.one_way();  // a rank with an empty piece receives nothing
   const Slice own = pieces.at(Buffer::Output, spec.rank);
   fold_blocks(writer, spec, tuning, pieces, is_root ? own : writer.scratch(own.count),
               [&](const Slice& folded, const auto& part) {

@@ -1,8 +1,5 @@
-// Reduce-scatter around a ring.
-//   T = (p-1) (alpha + n/p beta + n/p gamma), n = the whole input; lanes and chunks hide gamma behind beta
+// Reduce-scatter around a ring: block b is folded along the ranks b+1, b+2, ..., b.
 // Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
-//
-// Block b is folded along the ranks b+1, b+2, ..., b.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {
@@ -21,8 +18,7 @@ void reduce_scatter_ring(ScheduleWriter& writer, const CollectiveSpec& spec, con
     writer.lane();
     contribution.scale(p, [&](int b) { return pipeline.lane_slice(blocks.at(Buffer::Input, b), lane); });
     const auto own = [&](int block) { return contribution.at(blocks.at(Buffer::Input, wrap(block, p))); };
-    // Message k arrives in round k, is reduced in place in round k + 1 and passed on in round k + chunks,
-    // when message k + chunks arrives: chunks + 1 slots.
+    // Message k arrives in round k, is reduced in round k + 1 and sent in round k + chunks: chunks + 1 slots.
     const Slots partial(writer, chunks + 1, pipeline.largest_chunk(blocks.largest()));
     const auto reduce = [&](std::uint64_t k) {
       const std::uint64_t s = k / chunks, i = k % chunks;

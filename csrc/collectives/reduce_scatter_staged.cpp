@@ -1,7 +1,4 @@
-// Reduce-scatter inside a node through shared memory: copy in what the others need, reduce one's own block.
-//   T = 1 flag + (p-1)n copied in + pn read, per chunk of n
-//   one fold over all ranks in rank order, rounded once
-// Sources: see shared.hpp.
+// Reduce-scatter inside a node through shared memory: a rank copies in the others' blocks, reduces its own.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {
@@ -29,7 +26,7 @@ void reduce_scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, c
       sources[static_cast<std::size_t>(spec.rank)] = chunks.chunk(blocks.at(Buffer::Input, spec.rank), i);
     writer.reduce(dst, sources, final_scale(spec.op));
   }
-  // In place, Output is part of Input: nothing of it is read any more when the last chunk is in.
+  // The others read this rank's Input in place: the call may end only after that.
   if (tuning.in_place) meet(writer, spec);
 }
 

@@ -1,10 +1,6 @@
-// Reductions inside a node through shared memory.
-//   flag     every rank copies its input there, and those that take the result reduce all of them.
-//            T = 1 flag + n copied + pn read, per chunk
-//   staged   copy in, each rank reduces its slice, those that take the result copy it out.
-//            T = 1 flag + (p-1)/p n copied in + n reduced + n copied out, per chunk; then 2 flags
-//   one fold over all ranks in rank order, rounded once
-// Sources: see shared.hpp.
+// Reductions inside a node through shared memory, folded once over all ranks in rank order.
+//   flag     every rank copies its input in; those that take the result reduce all inputs
+//   staged   every rank copies in, and reduces its slice; those that take the result copy it out
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {
@@ -12,9 +8,8 @@ namespace {
 
 bool takes_result(const CollectiveSpec& spec) { return !has_root(spec.collective) || spec.rank == spec.root; }
 
-// Piece r of each chunk is reduced by rank r, which takes its own from its Input: only the other pieces are
-// copied in. A pipeline: while chunk i is copied in, chunk i - 1 is reduced and chunk i - 2 copied out, each
-// in another part of Staging, so that there is one synchronisation for each chunk.
+// Rank r reduces piece r of each chunk, its own from Input. A pipeline: while chunk i is copied in, chunk i -
+// 1 is reduced and chunk i - 2 copied out, each in another part of Staging: one synchronisation a chunk.
 class StagedReduction {
  public:
   StagedReduction(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning)
@@ -23,8 +18,8 @@ class StagedReduction {
         p_(static_cast<std::uint64_t>(spec.size)),
         rank_(static_cast<std::uint64_t>(spec.rank)),
         // A chunk's part r - 1 or r holds the piece for rank r, its last part what this rank has reduced.
-        rooms_(writer, with_margin((spec.count + p_ - 1) / p_), p_, spec, tuning),
-        each_(rooms_.each() < kLarge ? rooms_.each() : rooms_.each() - kMargin),
+        rooms_(writer, share(spec.count), p_, spec, tuning),
+        each_(rooms_.each() - rooms_.each() % grain(rooms_.each())),
         in_place_(tuning.in_place) {}
 
   void write() {
@@ -40,10 +35,13 @@ class StagedReduction {
   }
 
  private:
-  // By so much piece() makes some pieces longer than others, from this length on.
-  static constexpr std::uint64_t kMargin = 64, kLarge = 4096;
-  static constexpr std::uint64_t with_margin(std::uint64_t count) {
-    return count < kLarge ? count : count + kMargin;
+  // Pieces of kLarge elements and more begin at multiples of 64.
+  static constexpr std::uint64_t kLarge = 4096;
+  static constexpr std::uint64_t grain(std::uint64_t count) { return count < kLarge ? 1 : 64; }
+  // An equal share of `count` elements, rounded up to its grain: every piece of a chunk but its last ones.
+  std::uint64_t share(std::uint64_t count) const {
+    const std::uint64_t even = (count + p_ - 1) / p_;
+    return (even + grain(even) - 1) / grain(even) * grain(even);
   }
 
   Slice chunk(Buffer buffer, std::uint64_t i) const {
@@ -51,7 +49,9 @@ class StagedReduction {
     return {buffer, at, std::min(p_ * each_, spec_.count - at)};
   }
   Slice piece_of(Buffer buffer, std::uint64_t i, std::uint64_t r) const {
-    return piece(chunk(buffer, i), p_, r);
+    const Slice whole = chunk(buffer, i);
+    const std::uint64_t begin = std::min(r * share(whole.count), whole.count);
+    return {buffer, whole.offset + begin, std::min(share(whole.count), whole.count - begin)};
   }
   // Where rank `owner` keeps the piece for rank r; for itself: what it has reduced.
   Slice room(std::uint64_t i, std::uint64_t owner, std::uint64_t r) const {
@@ -59,13 +59,13 @@ class StagedReduction {
     const Slice here = rooms_.room(i, part, piece_of(Buffer::Input, i, r).count);
     return owner == rank_ ? here : of(here, static_cast<int>(owner));
   }
-  // With the place of what it holds, unless that is a multiple of the input.
+  // As a mirror of Input, unless it holds a multiple of that.
   Slice filled_room(std::uint64_t i, std::uint64_t owner, std::uint64_t r) {
     const Slice there = room(i, owner, r);
     if (!in_place_ || spec_.op == ReduceOp::PreMulSum) return there;
     return writer_.mirror(there, piece_of(Buffer::Input, i, r));
   }
-  // With the place where the result goes on every rank.
+  // As a mirror of Output, since every rank puts it there.
   Slice result_room(std::uint64_t i, std::uint64_t r) {
     const Slice there = room(i, r, r);
     if (!in_place_ || has_root(spec_.collective)) return there;
@@ -99,7 +99,7 @@ class StagedReduction {
   const CollectiveSpec& spec_;
   const std::uint64_t p_, rank_;
   const StagedChunks rooms_;
-  const std::uint64_t each_;  // elements of a piece, but for kMargin
+  const std::uint64_t each_;  // elements of the longest piece
   const bool in_place_;
 };
 
@@ -118,13 +118,12 @@ void all_reduce_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const T
     meet(writer, spec);
     if (!takes) continue;
     std::vector<Slice> sources = of_all(room, spec.size);
-    // Likelier in this core's cache.
     if (!scaled) sources[static_cast<std::size_t>(spec.rank)] = source;
     writer.reduce(dst, sources, final_scale(spec.op));
   }
 }
 
-// Two ranks read as much with `flag`, and write less; not where the halves need not be copied.
+// Two ranks read as much with `flag`, and write less, unless in_place saves the copies.
 void reduce_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   if (spec.size == 2 && !tuning.in_place)
     all_reduce_flag(writer, spec, tuning);

@@ -1,16 +1,10 @@
-// Reductions inside a node: each rank reduces one part of all ranks' inputs where they are, and stores it
-// where it is wanted.
-//   all_reduce      T = 2 barriers + 2n/p per rank through each of p buffers, the least in place
-//   reduce          T = 2 barriers + n read and n/p written per rank
-//   reduce_scatter  T = 2 barriers + pn read and n written, for blocks of n
-//   one fold over all ranks in rank order, rounded once
-// Sources: see shared.hpp.
+// Reductions inside a node: each rank folds one part of all ranks' inputs in place, once, in rank order.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {
 namespace {
 
-// The part `from` of all ranks into `to`, and on to there in the memory of all others.
+// Reduces the part `from` of all ranks into `to`, and copies it there on all others.
 void reduce_tiles(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, const Slice& from,
                   const Slice& to, bool to_others = false) {
   const Tiles sources(from, spec, tuning), results(to, spec, tuning);

@@ -1,9 +1,5 @@
-// Gather and scatter along a binomial tree: the blocks of a subtree travel as one message.
-//   T = ceil(lg p) alpha + (p-1)/p n beta, n = all blocks together
-//   messages of the root ceil(lg p) (one more if the root is not rank 0); scratch up to n/2, none on the root
-// Source: Thakur et al., see build.hpp.
-//
-// Subtrees are stretches of ranks as seen from the root. The one that passes rank p-1 is two messages at the
+// Gather and scatter along a binomial tree (Thakur et al., see build.hpp): the blocks of a subtree travel as
+// one message; scratch up to n/2, none on the root. The subtree that passes rank p-1 is two messages at the
 // root, so that every block is in its place there.
 #include <ranges>
 

@@ -1,6 +1,4 @@
 // Gather and scatter in one step: the root exchanges each block with its rank, straight from or into place.
-//   T = (p-1) alpha + (p-1)/p n beta, n = all blocks together; the root's messages overlap
-// Source: the plain definition, MPI standard, sections "Gather" and "Scatter".
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

@@ -1,15 +1,11 @@
 // Broadcast, scatter and gather inside a node through shared memory, in chunks that are copied in and out.
-//   broadcast   T = 1 flag + n copied in by the root, n copied out, per chunk
-//   scatter     T = 1 flag + n copied in by the root, n/p copied out by each rank, per chunk
-//   gather      T = 1 flag + n/p copied in by each rank, n copied out by the root, per chunk
-// Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {
 namespace {
 
-// put(chunk of `own`, room) on the ranks that the data comes from, then take() on the others: room(part) of
-// `parts` is where it is in Staging. Before a room is written again those that read it have signalled.
+// Calls put(chunk of `own`, room) on the ranks that send, then take() on the others; room(part) of `parts` is
+// in Staging. Before a room is written again its readers have signalled.
 template <typename Put, typename Take>
 void pass_chunks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, const Slice& own,
                  int parts, Way way, Put put, Take take) {

@@ -1,7 +1,4 @@
-// Gather and scatter inside a node: of the block that another rank and the root exchange, the other copies
-// most, into the root's output or from its input, and the root the rest.
-//   T = 2 barriers + n/p copied per rank
-// Sources: see shared.hpp.
+// Gather and scatter inside a node: both ranks of a block copy a part of it, the root the smaller one.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {

@@ -1,4 +1,3 @@
-// Which row of a selection table fits a call, and can run it.
 #include <algorithm>
 #include <bit>
 
@@ -10,10 +9,9 @@ namespace {
 
 using Row = SelectionRow;
 
-// What goes through Staging has a schedule as long as it is large, times the number of ranks. For two ranks.
+// Bytes, for two ranks: a schedule through Staging grows with the buffer times the number of ranks.
 constexpr std::uint64_t kStagedLimit = std::uint64_t{1} << 30;
 
-// What chooses, of one call.
 struct Traits {
   Collective collective;
   int size;
@@ -24,7 +22,7 @@ struct Traits {
   bool uneven;            // the largest block has more than twice the mean
   bool native_exact;
   Reach reach;
-  bool two_level;  // some of the ranks share a node, others do not
+  bool two_level;  // some ranks share a node, others do not
   Bits bits;       // that the call keeps
   bool chain;      // partial folds may go from node to node
 };
@@ -41,7 +39,7 @@ Bits kept_bits(const SelectionTable& table, Collective collective, DataType dtyp
 Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach, Bits bits) {
   const bool two_level = spec.topology && spec.topology->two_level();
   const bool chain = two_level && spec.topology->consecutive() && keeps_sums(spec.dtype);
-  // A rank knows it of its own node only.
+  // A rank has this for its own node only.
   if (reach == Reach::Nodes || reach == Reach::NodesDevices) reach = Reach::None;
   Traits t{spec.collective, spec.size,    spec.dtype, spec.op,   0,    0,
            false,           native_exact, reach,      two_level, bits, chain};

@@ -26,12 +26,12 @@ std::vector<SelectionRow> forced_row(const Env& env, Collective collective) {
   if (!row.algorithm)
     fail(ErrorCode::InvalidUsage, row.origin, "=", wanted, " is not an algorithm of ", name(collective),
          ": expected one of ", algorithm_names(collective));
-  // Whoever names one algorithm for everything accepts what it does.
+  // A user who forces one algorithm accepts its order.
   row.native_order = reduces(collective) && row.algorithm->native();
   return {std::move(row)};
 }
 
-// For what the user names. Rows of a file are passed over where they do not keep the order.
+// For rows that the user names. Rows of a file are skipped where they do not keep the order.
 void check_bits(const std::vector<SelectionRow>& rows, Bits bits) {
   const bool exact = bits == Bits::Exact;
   for (const SelectionRow& row : rows)
@@ -47,13 +47,13 @@ std::vector<SelectionRow> rows_of_file(const std::string& path) {
   if (path.empty()) return {};
   std::ifstream file(path);
   std::ostringstream text;
-  // Of a directory opening succeeds, reading does not.
+  // Opening a directory succeeds, reading it does not.
   if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(text << file.rdbuf())) || file.bad())
     fail(ErrorCode::InvalidUsage, "MPI_GDR_TUNING=", path, " cannot be read: ", std::strerror(errno));
   return parse_table(text.str(), path);
 }
 
-// Over the rows as text: equal whatever the comments and spaces.
+// Independent of comments and spaces in the source.
 std::string digest(const std::vector<SelectionRow>& rows) {
   Fnv1a hash;
   for (const SelectionRow& row : rows) hash.add(to_text(row) + '\n');
@@ -72,7 +72,7 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
   const auto from_options = parse_overrides(group.rows, kGroupRows);
   const auto from_file = rows_of_file(env.tuning_file);
   Selection made;
-  // Instead of the text of a variable, or behind them all.
+  // Replaces the setting of a variable, or appends one.
   const auto compare = [&](const std::string& name, std::string value, const std::string& shown) {
     auto at = std::ranges::find(made.settings, name, &SharedSetting::name);
     if (at == made.settings.end()) at = made.settings.insert(at, SharedSetting{name, "", ""});

@@ -25,7 +25,7 @@ constexpr std::uint32_t types_where(Predicate wanted) {
 
 constexpr std::uint32_t kIntegers = types_where([](DataType t) { return is_integral(t); });
 
-// Names of several types at once; `float` is all that rounds.
+// Names of several types; `float` is all that rounds.
 struct TypeClass {
   std::string_view name;
   std::uint32_t types;
@@ -37,7 +37,7 @@ constexpr TypeClass kTypeClasses[] = {
     {"float8", types_where([](DataType t) { return !is_integral(t) && item_size(t) == 1; })},
 };
 
-// Other names of the collectives, with neither case nor underscores.
+// Other names of the collectives, in lower case without underscores.
 constexpr std::pair<std::string_view, Collective> kAliases[] = {
     {"bcast", Collective::Broadcast},
     {"allgathersingle", Collective::AllGather},
@@ -65,7 +65,7 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
   return parts;
 }
 
-// One row from its fields. `where` opens every message: "tuning.txt:12: ".
+// `where` opens every message: "tuning.txt:12: ".
 class RowParser {
  public:
   RowParser(std::string where, std::string origin) : where_(std::move(where)) {

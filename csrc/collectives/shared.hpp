@@ -1,5 +1,4 @@
-// What the algorithms share whose ranks touch each other's memory instead of sending messages.
-//
+// Helpers of the algorithms whose ranks access each other's memory instead of sending messages.
 //   zero_copy   each rank reads the others' Input and writes their Output, mapped or by the kernel's copy:
 //               every byte moves once
 //   staged      everything goes through Staging, in chunks: one copy more, no access to other ranks' tensors
@@ -7,7 +6,7 @@
 //
 // Staging is used in two halves: a half is written again after one synchronisation more, so no rank waits for
 // the slowest reader. Staged schedules that may run in place (Tuning::in_place) end with one synchronisation
-// more: what others read is then the caller's memory.
+// more: the others then read the caller's memory.
 // Source: Graham, Shipman, "MPI support for multi-core architectures: optimized shared memory collectives",
 // EuroPVM/MPI 2008; Chakraborty et al., "Contention-aware kernel-assisted MPI collectives", CLUSTER 2017.
 #pragma once
@@ -20,7 +19,7 @@
 
 namespace mpi_gdr::collectives {
 
-// All that any rank did in earlier rounds is known to all ranks in later ones.
+// Effects of earlier rounds on any rank are visible to all ranks in later rounds.
 inline void meet(ScheduleWriter& writer, const CollectiveSpec& spec) {
   writer.round();
   writer.signal();
@@ -28,21 +27,20 @@ inline void meet(ScheduleWriter& writer, const CollectiveSpec& spec) {
   writer.round();
 }
 
-// The same between the root and each of the others, in one direction or both.
+// meet() between the root and each of the others, in one direction or both.
 enum class Way : std::uint8_t { FromRoot, ToRoot, Both };
 inline void meet_root(ScheduleWriter& writer, const CollectiveSpec& spec, Way way) {
   const bool root = spec.rank == spec.root;
-  const bool tells = way == Way::Both || root == (way == Way::FromRoot);
+  const bool signals = way == Way::Both || root == (way == Way::FromRoot);
   const bool waits = way == Way::Both || root == (way == Way::ToRoot);
   writer.round();
-  if (tells) writer.signal();
+  if (signals) writer.signal();
   if (waits && !root) writer.wait(spec.root);
   if (waits && root)
     for (int k = 1; k < spec.size; ++k) writer.wait(wrap(spec.rank + k, spec.size));
   writer.round();
 }
 
-// The same slice of rank r's memory.
 inline Slice of(Slice slice, int r) {
   slice.owner = r;
   return slice;
@@ -67,13 +65,12 @@ class Tiles {
   Slice at(std::uint64_t i) const { return piece(slice_, number_, i); }
 
  private:
-  static constexpr std::uint64_t kMost = 16384;  // bounds the size of the schedule
+  static constexpr std::uint64_t kMost = 16384;  // bounds the schedule
   Slice slice_;
   std::uint64_t number_;
 };
 
-// A copy between ranks, in tiles: an executor does other things between rounds. They are larger than a cache,
-// since each is a call of the kernel where the memory is not mapped.
+// A copy between ranks, in tiles larger than a cache: each is a system call if the memory is not mapped.
 inline void copy_in_tiles(ScheduleWriter& writer, const Slice& dst, const Slice& source,
                           const CollectiveSpec& spec, const Tuning& tuning) {
   const Tiles to(dst, spec, tuning, 16), from(source, spec, tuning, 16);
@@ -83,7 +80,7 @@ inline void copy_in_tiles(ScheduleWriter& writer, const Slice& dst, const Slice&
   }
 }
 
-// The same to `dst` of each of the others. A tile for several stays in the cache.
+// The same to `dst` of each other rank. A tile for several stays in the cache.
 inline void copy_to_all(ScheduleWriter& writer, const Slice& dst, const Slice& source,
                         const CollectiveSpec& spec, const Tuning& tuning) {
   const std::uint64_t chunks = spec.size == 2 ? 16 : 4;
@@ -95,7 +92,7 @@ inline void copy_to_all(ScheduleWriter& writer, const Slice& dst, const Slice& s
     }
 }
 
-// What the root, and what the other rank copies of a block that the two exchange.
+// The shares of a block that the root and the other rank of an exchange copy.
 inline Slice share_of_root(const Slice& block, const CollectiveSpec& spec) {
   return piece(block, static_cast<std::uint64_t>(spec.size) + 1, 0);
 }
@@ -104,7 +101,7 @@ inline Slice share_of_other(const Slice& block, const CollectiveSpec& spec) {
   return {block.buffer, block.offset + taken, block.count - taken, block.owner};
 }
 
-// The chunks in which `count` elements go through Staging, of which each takes `parts` times its size.
+// Chunks in which `count` elements go through Staging, where each takes `parts` times its size.
 class StagedChunks {
  public:
   StagedChunks(ScheduleWriter& writer, std::uint64_t count, std::uint64_t parts, const CollectiveSpec& spec,
@@ -122,7 +119,7 @@ class StagedChunks {
     const std::uint64_t at = std::min(i * each_, whole.count);
     return {whole.buffer, whole.offset + at, std::min(each_, whole.count - at), whole.owner};
   }
-  // Room for part `part` of chunk i; `count` elements of it.
+  // `count` elements of the room for `part` of chunk i.
   Slice room(std::uint64_t i, std::uint64_t part, std::uint64_t count) const {
     return {Buffer::Staging, base_.offset + (i % 2) * half_ + part * each_, count};
   }

@@ -1,5 +1,4 @@
 // The phases of a collective over several nodes as one schedule, for ranks on host memory.
-//   steps, bytes and reductions: the sums of those of the phases (phases.hpp)
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -43,8 +42,8 @@ class Joiner {
   }
 
  private:
-  // Phases in shared memory take the two rooms of their lane in turn. In each of them all ranks meet, before
-  // a room is taken again; but no rank waits for readers of a broadcast.
+  // Phases in shared memory use the two rooms of their lane in turn. All ranks meet in each of them, before a
+  // room is used again, except that the root of a broadcast does not wait for readers.
   void take_room(const Phase& phase) {
     room_ = rooms_[turns_ % 2];
     if (++turns_ <= 2 || phase.spec.collective != Collective::Broadcast) return;
@@ -88,7 +87,7 @@ class Joiner {
   const int place_;                // of this rank among them
   const Slice common_;
   std::uint64_t scratch_ = 0, staging_ = 0;  // elements that a phase needs at most
-  // Of the lane in work: Scratch, the two rooms in Staging, and that of the phase in work.
+  // Current lane: Scratch, the two rooms in Staging, and that of the current phase.
   Slice own_, room_;
   std::array<Slice, 2> rooms_;
   std::uint64_t turns_ = 0;  // of the rooms
@@ -107,7 +106,7 @@ void two_level(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&
   const bool to_all = spec.collective == Collective::AllToAll;
   if (!topology) {
     std::vector<int> nodes(static_cast<std::size_t>(spec.size), 0);
-    if (to_all) std::iota(nodes.begin(), nodes.end(), 0);  // nobody knows the counts of another
+    if (to_all) std::iota(nodes.begin(), nodes.end(), 0);  // no rank has another's counts
     topology = std::make_shared<const Topology>(nodes);
   }
   if (topology->size() != spec.size)

@@ -1,4 +1,3 @@
-// Numbers of bytes as people write them in tables and variables.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 
 namespace mpi_gdr {
 
-// "0", "1000", "64K", "1M", "2G"; "inf" for the largest number there is.
+// "0", "1000", "64K", "1M", "2G"; "inf" for the maximum.
 inline std::string bytes_text(std::uint64_t bytes) {
   if (bytes == std::numeric_limits<std::uint64_t>::max()) return "inf";
   for (const auto& [shift, unit] : {std::pair(30, 'G'), {20, 'M'}, {10, 'K'}})
@@ -20,7 +19,7 @@ inline std::string bytes_text(std::uint64_t bytes) {
   return std::to_string(bytes);
 }
 
-// Of digits, and K, M or G in any case; nullopt: it is no such text, or 2^60 and more.
+// Decimal digits and an optional K, M or G in any case. Nothing: malformed, or 2^60 and more.
 inline std::optional<std::uint64_t> bytes_of(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   if (digits == 0 || digits > 18 || digits + 1 < text.size()) return std::nullopt;

@@ -1,5 +1,4 @@
-// What messages and logs show of a call behind its name: "float32[1024] op=sum root=0". Every operation
-// carries one, few are read: text is made of it by whoever reads it.
+// A call's details for messages and logs: "float32[1024] op=sum root=0". Formatted only when read.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 namespace mpi_gdr {
 
 struct CallDetail {
-  // A tensor. `dtype` must live forever; of more than kDims sizes the first are kept.
+  // `tensor_dtype` must outlive the process's operations; only the first kDims sizes are kept.
   void show(std::string_view tensor_dtype, const std::int64_t* tensor_sizes, std::size_t count) {
     dtype = tensor_dtype;
     dims = static_cast<std::uint32_t>(count);
@@ -21,14 +20,13 @@ struct CallDetail {
   std::string str() const;
 
   static constexpr std::size_t kDims = 6;
-  std::string text;         // in front of the rest: what has no member of its own
-  std::size_t tensors = 0;  // of a list
-  std::string_view dtype;   // of the tensor; empty: none is shown
+  std::string text;         // shown first; for details without a member
+  std::size_t tensors = 0;  // length of a tensor list
+  std::string_view dtype;   // empty: no tensor is shown
   std::uint32_t dims = 0;
   std::int64_t sizes[kDims] = {};
-  std::string_view op;  // lives forever; empty: none
+  std::string_view op;  // must live as long as the process; empty: none
   int root = -1;        // -1: none
-  // Of a message: "to=1 tag=0".
   bool message = false, send = false;
   int peer = 0, tag = 0;  // -1: any
 };

@@ -6,7 +6,7 @@ namespace mpi_gdr {
 
 std::string text_of(const CallRecord& call) {
   if (static_cast<int>(call.collective) >= kCollectiveCount || static_cast<int>(call.op) >= kReduceOpCount)
-    return "a call that this release of mpi-gdr does not have";
+    return "a call unknown to this release of mpi-gdr";
   std::string text(name(call.collective));
   text += " #" + std::to_string(call.sequence);
   if (!has_count(call.collective)) return text;

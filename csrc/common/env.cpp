@@ -20,8 +20,6 @@ using Variable = Env::Variable;
   fail(ErrorCode::InvalidUsage, variable.name, "=", text, " is not valid: expected ", variable.allowed);
 }
 
-// The readers of settings.inc. Each parses a text into a field and returns the value in one spelling.
-
 struct Text {
   std::string expected;
   std::string allowed() const { return expected; }
@@ -69,8 +67,7 @@ struct Bytes {
   }
 };
 
-// Names in any case. The field becomes the name itself if it is a text, else the value there, by default the
-// name's index: an enumerator.
+// Names in any case. Yields the name for a string, else its entry in `values`, by default its index.
 struct OneOf {
   std::vector<const char*> names;
   std::vector<int> values;
@@ -96,7 +93,7 @@ struct OneOf {
 OneOf on_off() { return {{"on", "off"}, {true, false}}; }
 OneOf auto_on_off() { return {{"auto", "on", "off"}}; }
 
-// 64 digits to 32 bytes. Nothing that it returns or throws shows them.
+// 64 digits to 32 bytes. Neither results nor errors show them.
 struct Secret {
   static std::string allowed() { return "64 hexadecimal digits"; }
   std::string operator()(std::string& field, const Variable& variable, const std::string& text) const {

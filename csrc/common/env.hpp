@@ -1,6 +1,5 @@
-// Every MPI_GDR_* variable, in one place. Read once, at the first get(); immutable and thread-safe
-// afterwards. A bad value is an Error(InvalidUsage) that names the variable; an unknown MPI_GDR_* name is
-// reported by unknown_variables() with the nearest known one, and warned about by rank 0.
+// Every MPI_GDR_* variable, read at the first get(); immutable and thread-safe afterwards. Invalid values
+// throw InvalidUsage naming the variable.
 #pragma once
 
 #include <csignal>
@@ -29,34 +28,31 @@ class Env {
 
   static const Env& get();
 
-#define SETTING(type, field, ...) type field{};  // its default is parsed, too
+#define SETTING(type, field, ...) type field{};  // the default is parsed, too
 #include "common/settings.inc"
 #undef SETTING
   std::string algorithm[kCollectiveCount];  // MPI_GDR_<COLLECTIVE>_ALGO
 
   enum class Readers : std::uint8_t { Users, Experts };
-  // What ranks may have. Equal: compared where a group's members first meet (selection_source.hpp).
-  // EqualAtStart: compared before MPI starts (launch_mode.hpp, rendezvous.hpp).
+  // Equal: compared at a group's first meeting (selection_source.hpp). EqualAtStart: before MPI starts.
   enum class Ranks : std::uint8_t { Any, Equal, EqualAtStart };
   struct Variable {
     std::string name, default_value;
     Readers readers;
     Ranks ranks;
     std::string description, allowed;
-    std::string value;  // in force, in one spelling; of a secret "(set)"
+    std::string value;  // in canonical form; "(set)" for a secret
     bool from_environment = false;
   };
-  // All variables with what is in force.
   const std::vector<Variable>& table() const { return table_; }
 
   // Reads from `lookup` (name -> value or nullptr) instead of the process environment: for tests.
   using Lookup = std::function<const char*(const char*)>;
   explicit Env(const Lookup& lookup);
 
-  // {unknown name, nearest known name} for each MPI_GDR_* in an environment block, but for setup.py's.
+  // {unknown name, nearest known name} for each MPI_GDR_* of an environment block, except setup.py's.
   static std::vector<std::pair<std::string, std::string>> unknown_variables(const char* const* environment);
 
-  // The variable that overrides a collective's algorithm, e.g. "MPI_GDR_ALLREDUCE_ALGO".
   static std::string algorithm_variable(Collective collective);
 
  private:

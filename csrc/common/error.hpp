@@ -1,4 +1,4 @@
-// The one exception type of the C++ side. torch/ maps the code to a Python exception.
+// The only exception type of the C++ side. c10d/errors.cpp maps its code to Python exceptions.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 namespace mpi_gdr {
 
 enum class ErrorCode {
-  InvalidUsage,    // the caller passed something wrong; nothing was sent
-  NotImplemented,  // a legal request that this version does not serve
+  InvalidUsage,    // invalid arguments; nothing was sent
+  NotImplemented,  // valid, but not supported by this version
   Timeout,         // a deadline passed
-  Aborted,         // the group was aborted or failed before
+  Aborted,         // the group was aborted or has failed before
   Remote,          // another rank failed or disagrees
-  Mismatch,  // ranks of a group called different collectives: nothing that they exchanged can be trusted
-  System,    // the operating system or the MPI library reported an error
-  Internal,  // a bug of ours
+  Mismatch,        // ranks of a group called different collectives: exchanged data is invalid
+  System,          // the operating system or the MPI library reported an error
+  Internal,        // a bug of this library
 };
 
 inline const char* name(ErrorCode code) {
@@ -34,16 +34,14 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// An allocation failed, on this rank only: the others know nothing of it.
+// An allocation failed on this rank only.
 class NoMemory : public Error {
  public:
-  // "no memory for 1048576 bytes of scratch"
   NoMemory(std::size_t bytes, const std::string& purpose)
       : NoMemory("no memory for " + std::to_string(bytes) + " bytes of " + purpose) {}
   explicit NoMemory(const std::string& what) : Error(ErrorCode::System, what) {}
 };
 
-// fail(ErrorCode::InvalidUsage, "root=", root, " is not in 0..", size - 1);
 template <typename... Parts>
 [[noreturn]] void fail(ErrorCode code, const Parts&... parts) {
   std::ostringstream text;
@@ -51,7 +49,6 @@ template <typename... Parts>
   throw Error(code, text.str());
 }
 
-// A broken promise inside our own code.
 #define MPI_GDR_CHECK(condition)                                                                             \
   do {                                                                                                       \
     if (!(condition))                                                                                        \

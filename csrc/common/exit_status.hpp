@@ -1,15 +1,14 @@
-// Exit statuses with which the library itself ends a process.
+// Exit statuses used when the library itself ends a process.
 #pragma once
 
 namespace mpi_gdr {
 
-// A thread is stuck in a call that cannot be interrupted, past its deadline. As timeout(1) does.
+// An uninterruptible call cannot return or passed its deadline, or a thread had no memory. As timeout(1).
 inline constexpr int kExitStuck = 124;
-// An operation on a device's memory failed after the program had gone on.
+// An operation on device memory failed after the program had continued.
 inline constexpr int kExitDeviceFailure = 123;
-// The torchrun agent that started this rank has ended.
 inline constexpr int kExitOrphan = 122;
-// A group had failed, and the program ended with status 0 as if nothing had happened.
+// The program ended with status 0 although a group had failed or calls of a group did not match.
 inline constexpr int kExitGroupFailed = 121;
 
 }  // namespace mpi_gdr

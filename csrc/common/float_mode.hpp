@@ -1,5 +1,4 @@
-// The floating-point mode of a thread. A new thread inherits its creator's, so that without a mode of our own
-// results would depend on which thread reduces.
+// A new thread inherits its creator's floating-point mode: results would depend on which thread reduces.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +8,7 @@
 
 namespace mpi_gdr {
 
-// While it exists, the calling thread keeps subnormal numbers and rounds to nearest, IEEE 754's default. The
-// destructor restores the caller's mode.
+// Until destroyed, the calling thread keeps subnormal numbers and rounds to nearest, IEEE 754's default.
 class StandardFloatMode {
  public:
   StandardFloatMode() : callers_(read()), differs_((callers_ & kControl) != kStandard) {

@@ -1,5 +1,4 @@
-// FNV-1a, 64 bits: unlike std::hash, equal on all ranks and in all releases. It is no protection from anybody
-// who chooses the input (common/sha256.hpp is).
+// FNV-1a, 64 bits: unlike std::hash, equal on all ranks and in all releases. Not cryptographic.
 #pragma once
 
 #include <cstddef>

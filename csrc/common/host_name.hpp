@@ -1,4 +1,3 @@
-// This host, and what files are called after it and this process.
 #pragma once
 
 #include <unistd.h>
@@ -8,13 +7,13 @@
 
 namespace mpi_gdr {
 
-// Of this host; "" if the system does not tell. Thread-safe.
+// This host's name; "": unknown. Thread-safe.
 inline std::string host_name() {
   char name[256] = "";
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-// `pattern` with the host's name for each %h, this process's number for each %p, and `rank` for each %r.
+// `pattern` with %h replaced by the host's name, %p by this process's id and %r by `rank`.
 inline std::string file_name(std::string pattern, const std::string& rank = "%r") {
   const std::pair<const char*, std::string> marks[] = {
       {"%r", rank}, {"%p", std::to_string(::getpid())}, {"%h", host_name()}};

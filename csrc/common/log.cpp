@@ -36,7 +36,7 @@ std::string format(std::string_view level, const char* subsystem, const std::str
 }
 
 void write_all(int fd, const std::string& line) {
-  // A log line that cannot be written is dropped: logging must never fail the caller.
+  // A line that cannot be written is dropped: logging must never fail the caller.
   [[maybe_unused]] const ssize_t written = write(fd, line.data(), line.size());
 }
 

@@ -1,4 +1,4 @@
-// One line, and one write, per message: "host:pid:tid [rank/size] mpi-gdr LEVEL SUBSYSTEM text". Thread-safe.
+// One write per line: "host:pid:tid [rank/size] mpi-gdr LEVEL SUBSYSTEM text". Thread-safe.
 #pragma once
 
 #include <sstream>
@@ -8,11 +8,11 @@
 
 namespace mpi_gdr {
 
-// Known once the world is: before that lines carry no [rank/size].
+// Until called, lines contain no [rank/size].
 void set_log_rank(int rank, int size);
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, const char* subsystem, const std::string& text);
-// For the watchdog, when nothing else may be trusted: goes to stderr too if the log goes to a file.
+// For errors no exception can report: goes to stderr as well if the log goes to a file.
 void log_fatal(const std::string& text);
 
 template <typename... Parts>

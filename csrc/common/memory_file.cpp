@@ -23,8 +23,7 @@ constexpr int kSharing = MAP_SHARED | MAP_NORESERVE;
 constexpr unsigned kNoExecSeal = 8;  // MFD_NOEXEC_SEAL, of Linux 6.3
 constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW;
 
-// The whole file in memory; MAP_FAILED, with errno. Not in core dumps: a dump writes every page of the limit,
-// and reading one that is not in use takes memory for it.
+// MAP_FAILED with errno. Not in core dumps, which would allocate every unused page.
 void* map(int file, std::size_t bytes, int access) {
   void* const memory = ::mmap(nullptr, bytes, access, kSharing, file, 0);
   if (memory != MAP_FAILED) ::madvise(memory, bytes, MADV_DONTDUMP);
@@ -69,7 +68,7 @@ void* map_file_of(std::int64_t pid, int file, std::size_t bytes, Writers writers
   const int opened = ::open(path.c_str(), (reads ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (opened < 0) return nullptr;
   struct stat status{};
-  const int seals = ::fcntl(opened, F_GET_SEALS);  // -1: it cannot have any
+  const int seals = ::fcntl(opened, F_GET_SEALS);  // -1: it cannot be sealed
   const bool fits = ::fstat(opened, &status) == 0 && status.st_uid == ::geteuid() &&
                     static_cast<std::size_t>(status.st_size) == bytes && seals != -1 &&
                     (seals & kFixedSize) == kFixedSize;

@@ -8,8 +8,7 @@
 namespace mpi_gdr {
 namespace {
 
-// Mapped, so that it returns to the system, and under an address-space limit to every allocator. The heaps of
-// the C library grow by 132 KiB.
+// Mapped, so that releasing it serves every allocator; glibc heaps grow by 132 KiB.
 constexpr std::size_t kReserve = 1 << 20;
 std::atomic<void*> reserve{nullptr};
 
@@ -17,7 +16,7 @@ std::atomic<void*> reserve{nullptr};
 
 void keep_memory_reserve() noexcept {
   if (reserve.load(std::memory_order_relaxed)) return;
-  // Populated: a limit may be on resident memory.
+  // Populated: the limit may be on resident memory.
   void* const memory =
       ::mmap(nullptr, kReserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) return;

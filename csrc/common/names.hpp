@@ -1,9 +1,7 @@
-// The names of enumerators, listed once for an enum:
+// Names of enumerators, specialised for an enum; later enumerators have none. Thread-safe.
 //
 //   template <>
 //   inline constexpr auto kNames<Bits> = names("any", "order", "exact");
-//
-// Enumerators behind those that are listed have none. Thread-safe.
 #pragma once
 
 #include <array>
@@ -27,14 +25,12 @@ template <typename Enum>
 constexpr std::string_view name(Enum e) {
   return kNames<Enum>[static_cast<std::size_t>(e)];
 }
-// Those with names, in their order.
 template <typename Enum>
 constexpr std::array<Enum, kNames<Enum>.size()> every() {
   std::array<Enum, kNames<Enum>.size()> all{};
   for (std::size_t k = 0; k < all.size(); ++k) all[k] = static_cast<Enum>(k);
   return all;
 }
-// That of this name; nothing: there is none.
 template <typename Enum>
 constexpr std::optional<Enum> named(std::string_view text) {
   for (const Enum e : every<Enum>())

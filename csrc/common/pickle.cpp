@@ -5,7 +5,7 @@
 namespace mpi_gdr {
 namespace {
 
-// How many bytes of valid UTF-8 (RFC 3629, table in section 4) one character at the front takes; 0: none.
+// Bytes of the UTF-8 character at the front (RFC 3629, section 4); 0: invalid.
 std::size_t character(std::string_view s) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
   const unsigned first = byte(0);

@@ -1,14 +1,5 @@
-// Writes Python pickles (protocol 2, PEP 307) of plain containers without Python: a process whose threads are
-// stuck, or hold the GIL, can still say what it was doing. Readable by any pickle.load(), also by one that
-// refuses classes.
-//
-//   PickleWriter p;
-//   p.begin_dict();
-//   p.text("ranks"); p.begin_list(); p.integer(0); p.integer(1); p.end_list();
-//   p.end_dict();
-//   write(p.finish());
-//
-// Keys and values alternate inside a dict. A value like any other: one writer, one thread.
+// Writes Python pickles (protocol 2, PEP 307) of plain containers without Python, for processes whose threads
+// are stuck or hold the GIL. Keys and values alternate inside a dict. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +14,18 @@ class PickleWriter {
   void end_dict() { out_ += kSetItems; }
   void begin_list() { out_ += {kEmptyList, kMark}; }
   void end_list() { out_ += kAppends; }
-  // Bytes that are no UTF-8 (a text that was cut) become '?'.
+  // Bytes that are not UTF-8 (truncated text) become '?'.
   void text(std::string_view value);
   void integer(std::int64_t value);
   void boolean(bool value) { out_ += value ? kTrue : kFalse; }
   void none() { out_ += kNone; }
-  // Joins the two values written last.
+  // Joins the last two values.
   void pair() { out_ += kTuple2; }
 
-  // The pickle; nothing may be written afterwards.
+  // Nothing may be written afterwards.
   std::string finish();
 
  private:
-  // Opcodes as in Python's pickletools.
   static constexpr char kProto = '\x80', kStop = '.', kMark = '(';
   static constexpr char kEmptyDict = '}', kSetItems = 'u', kEmptyList = ']', kAppends = 'e', kTuple2 = '\x86';
   static constexpr char kBinUnicode = 'X', kBinInt = 'J', kLong1 = '\x8a';

@@ -1,4 +1,4 @@
-// Before functions that a device's kernels call, too.
+// For functions that device kernels also call.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__HIPCC__)

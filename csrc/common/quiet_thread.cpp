@@ -14,7 +14,7 @@
 namespace mpi_gdr {
 namespace {
 
-// A new thread inherits the mask, so that no signal can come before it has blocked them.
+// A new thread inherits the mask, so no signal reaches it before it blocks them.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -36,17 +36,16 @@ std::thread quiet_thread(const char* name, std::function<void()> body) {
     try {
       body();
     } catch (const std::bad_alloc&) {
-      // Without this thread the promises of the others do not hold; std::terminate would not say why.
       char text[128];
       const int length = std::snprintf(
-          text, sizeof text, "[mpi-gdr] thread %s has no memory to go on; this process ends with code %d\n",
-          name, kExitStuck);
+          text, sizeof text, "[mpi-gdr] thread %s is out of memory; this process ends with code %d\n", name,
+          kExitStuck);
       [[maybe_unused]] const ssize_t written =
           ::write(STDERR_FILENO, text, static_cast<std::size_t>(std::min<int>(length, sizeof text - 1)));
       ::_exit(kExitStuck);
     }
   });
-  pthread_setname_np(thread.native_handle(), name);  // here: whoever looks after this call sees the name
+  pthread_setname_np(thread.native_handle(), name);  // by the creator, so that the name is set on return
   return thread;
 }
 

@@ -1,4 +1,4 @@
-// Threads of the library: they take no signals, since handlers belong to the threads of the application.
+// Threads of the library. They take no signals: handlers belong to the application's threads.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,7 @@
 
 namespace mpi_gdr {
 
-// Starts `body` on a thread that blocks all signals from its first instruction on, shown by ps and gdb as
-// `name` (at most 15 characters). Throws std::system_error if there is no thread to be had. Thread-safe.
+// `name`: at most 15 characters. Throws std::system_error if no thread can be created. Thread-safe.
 std::thread quiet_thread(const char* name, std::function<void()> body);
 
 }  // namespace mpi_gdr

@@ -1,4 +1,3 @@
-// Ranks in messages.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +7,7 @@
 
 namespace mpi_gdr {
 
-// "1, 3, 7"; of more than 32 the first 32, then "... (40 in all)".
+// "1, 3, 7"; beyond 32 ranks the first 32, then "... (40 in all)".
 inline std::string rank_list(const std::vector<int>& ranks) {
   constexpr std::size_t kShown = 32;
   std::string text;

@@ -1,4 +1,4 @@
-// How far the ranks of a group reach into each other's memory (transport/shm finds out).
+// How far the ranks of a group can access each other's memory.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,14 @@ namespace mpi_gdr {
 
 enum class Reach : std::uint8_t {
   None,
-  Segments,  // what they share
-  All,       // also any other memory
-  Devices,   // memory of their devices that they share
-  // In a group over several nodes, inside some of them:
-  Nodes,         // what they share
-  NodesDevices,  // memory of their devices that they share
+  Segments,  // shared segments
+  All,       // any other memory as well
+  Devices,   // shared device memory
+  // In groups over several nodes, inside some nodes:
+  Nodes,         // shared segments
+  NodesDevices,  // shared device memory
 };
 
-// Inside a node.
 template <>
 inline constexpr auto kNames<Reach> = names("none", "segments", "all");
 

@@ -1,8 +1,5 @@
-// Memory for objects that each operation makes one of, for the next one to take: malloc keeps few of a size
-// at hand, and none above 1 KiB, while a window of messages makes and frees dozens at a time.
-//
-// An allocator for std::allocate_shared. Threads: any, also in a forked child: nobody waits, whoever finds
-// the store in use goes to malloc.
+// An allocator that reuses memory of objects made for each operation: malloc caches few of a size and none
+// above 1 KiB. Thread-safe, also in forked children: uses malloc instead of waiting for the lock.
 #pragma once
 
 #include <array>
@@ -12,14 +9,14 @@
 
 namespace mpi_gdr {
 
-// False under sanitizers: they shall find what is used after its end.
+// Off under sanitizers, so that they find uses after free.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kRecycles = false;
 #else
 inline constexpr bool kRecycles = true;
 #endif
 
-// At most 128 pieces of one size; they are kept for good.
+// Keeps at most 128 blocks, for good.
 template <std::size_t Bytes>
 class RecycledMemory {
  public:
@@ -31,7 +28,7 @@ class RecycledMemory {
     }
     return memory ? memory : ::operator new(Bytes);
   }
-  static void give(void* memory) noexcept {
+  static void put(void* memory) noexcept {
     if (!in_use_.test_and_set(std::memory_order_acquire)) {
       const bool room = count_ < kMost;
       if (room) kept_[count_++] = memory;
@@ -44,8 +41,8 @@ class RecycledMemory {
  private:
   static constexpr std::size_t kMost = kRecycles ? 128 : 0;
   static inline std::atomic_flag in_use_;
-  static inline std::size_t count_ = 0;          // with in_use_
-  static inline std::array<void*, 128> kept_{};  // with in_use_
+  static inline std::size_t count_ = 0;          // guarded by in_use_
+  static inline std::array<void*, 128> kept_{};  // guarded by in_use_
 };
 
 template <typename T>
@@ -60,7 +57,7 @@ struct Recycled {
     return n == 1 ? static_cast<T*>(RecycledMemory<sizeof(T)>::take()) : std::allocator<T>().allocate(n);
   }
   void deallocate(T* memory, std::size_t n) noexcept {
-    n == 1 ? RecycledMemory<sizeof(T)>::give(memory) : std::allocator<T>().deallocate(memory, n);
+    n == 1 ? RecycledMemory<sizeof(T)>::put(memory) : std::allocator<T>().deallocate(memory, n);
   }
   friend bool operator==(Recycled, Recycled) { return true; }
 };

@@ -51,7 +51,6 @@ Digest sha256(std::string_view text) {
                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::size_t at = 0;
   for (; text.size() - at >= kBlock; at += kBlock) compress(state, text.data() + at);
-  // The end: a bit, zeros up to the last 8 bytes of a block, the length in bits.
   std::string end(text.substr(at));
   end += '\x80';
   end.resize((end.size() + 8 + kBlock - 1) / kBlock * kBlock - 8);

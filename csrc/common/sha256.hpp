@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4) and HMAC with it (RFC 2104). Thread-safe. Some 200 MB/s: for records, not for data.
+// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104). Thread-safe. About 200 MB/s: for records, not for data.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// How much memory a rank gives to what its node shares, for each slot: schedules are cut to it.
+// Staging memory of a rank per slot, in bytes; builders cut schedules to it.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ void TensorShapes::add(const char* dtype, const std::int64_t* sizes, std::size_t
     last.dims = 1;
     return;
   }
-  // Every tensor still to come finds room for one number, which is also what a merged one needs.
+  // Leaves room for one size of every later tensor, which a merged tensor needs as well.
   const std::size_t room = kSizes - used_ - static_cast<std::size_t>(kTensors - count_ - 1);
   Tensor& tensor = tensors_[count_++];
   tensor = {dtype, used_, static_cast<std::uint32_t>(dims)};

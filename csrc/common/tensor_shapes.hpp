@@ -1,5 +1,4 @@
-// Sizes and dtypes of an operation's inputs or outputs, as the caller passed them. Of fixed capacity: what
-// does not fit is summed up as one flat tensor at the end of the list.
+// An operation's inputs or outputs. Shapes that do not fit are flattened; the last tensor sums up all others.
 #pragma once
 
 #include <algorithm>
@@ -19,19 +18,18 @@ class TensorShapes {
     std::copy_n(other.sizes_, used_, sizes_);
     return *this;
   }
-  // `dtype` must live forever. `sizes`: `dims` numbers, in elements.
+  // `dtype` must live as long as the process; `sizes` has `dims` numbers.
   void add(const char* dtype, const std::int64_t* sizes, std::size_t dims);
-  // As one tensor of this many elements.
   void add(const char* dtype, std::int64_t elements) { add(dtype, &elements, 1); }
 
   struct Tensor {
     const char* dtype;
-    std::uint32_t first, dims;  // in sizes
+    std::uint32_t first, dims;  // in sizes_
   };
   int count() const { return count_; }
   const Tensor& operator[](int i) const { return tensors_[i]; }
   const std::int64_t* sizes(const Tensor& tensor) const { return sizes_ + tensor.first; }
-  std::int64_t elements() const;  // of all of them
+  std::int64_t elements() const;  // of all tensors
 
  private:
   static constexpr int kTensors = 6;

@@ -1,5 +1,4 @@
-// The vocabulary every room shares: data types, reduction operations, collectives.
-// Plain values without state; safe to use from any thread.
+// Data types, reduction operations and collectives. Plain values, thread-safe.
 #pragma once
 
 #include <array>
@@ -11,16 +10,15 @@
 
 namespace mpi_gdr {
 
-// Element types that our kernels can reduce. Pure data movement does not look at the type: it is expressed
-// as UInt8 with counts in bytes, so that any itemsize can be moved.
+// Element types that our kernels reduce. Data movement uses UInt8 with counts in bytes, for any itemsize.
 enum class DataType : std::uint8_t {
   Float64,
   Float32,
   Float16,   // IEEE binary16
   BFloat16,  // truncated binary32, round to nearest even
-  // One byte each; name: exponent and mantissa bits, fn: no infinities, uz: one zero and one NaN (0x80).
+  // One byte: exponent and mantissa bits; FN: no infinities, UZ: one zero and one NaN (0x80).
   Float8E4M3FN,
-  Float8E5M2,  // the only one with infinities
+  Float8E5M2,  // has infinities
   Float8E4M3FNUZ,
   Float8E5M2FNUZ,
   Float8E8M0FNU,  // a power of two: no sign, no zero
@@ -37,7 +35,7 @@ enum class DataType : std::uint8_t {
   UInt8,
   Bool,  // one byte, 0 or 1; Sum and Max are OR, Product and Min are AND
 };
-// As torch spells them; names appear in messages, tables and variables of the environment.
+// As torch spells them; used in messages, tables and environment variables.
 template <>
 inline constexpr auto kNames<DataType> =
     names("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
@@ -45,9 +43,9 @@ inline constexpr auto kNames<DataType> =
           "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool");
 inline constexpr int kDataTypeCount = kNameCount<DataType>;
 
-// The bitwise ones are for integers, and for Bool the logical ones.
+// Bitwise operations are for integers, and logical for Bool.
 enum class ReduceOp : std::uint8_t { Sum, Avg, PreMulSum, Product, Min, Max, BitAnd, BitOr, BitXor };
-// As torch.distributed spells them, and its collectives.
+// As torch.distributed spells them, like the collectives below.
 template <>
 inline constexpr auto kNames<ReduceOp> =
     names("sum", "avg", "premul_sum", "product", "min", "max", "band", "bor", "bxor");
@@ -64,22 +62,21 @@ inline constexpr auto kNames<Collective> = std::to_array<std::string_view>({
 });
 inline constexpr int kCollectiveCount = kNameCount<Collective>;
 
-// What a rank has in a buffer of a collective, in the terms of CollectiveSpec::count (schedule/spec.hpp).
+// Contents of a rank's buffer, in terms of CollectiveSpec::count (schedule/spec.hpp).
 enum class Contents : std::uint8_t {
   None,
   Whole,   // `count` elements
   Block,   // its own block
   Blocks,  // those of all ranks
-  Splits,  // one for each rank, of lengths that only the two of them know
+  Splits,  // one part per rank, of a length that only these two ranks have
 };
-// Whether one rank alone has an input, or an output.
 enum class Root : std::uint8_t { None, Gives, Takes };
 
 struct CollectiveTraits {
-  std::string_view variable;  // the part "ALLREDUCE" of MPI_GDR_ALLREDUCE_ALGO
+  std::string_view variable;  // "ALLREDUCE" in MPI_GDR_ALLREDUCE_ALGO
   Contents input, output;
   Root root;
-  bool reduces;  // it has a ReduceOp
+  bool reduces;  // has a ReduceOp
 };
 inline constexpr CollectiveTraits kCollectives[] = {
 #define COLLECTIVE(enumerator, name, variable, input, output, root, reduces) \
@@ -90,7 +87,6 @@ inline constexpr CollectiveTraits kCollectives[] = {
 constexpr const CollectiveTraits& traits(Collective c) { return kCollectives[static_cast<int>(c)]; }
 constexpr bool reduces(Collective c) { return traits(c).reduces; }
 constexpr bool has_root(Collective c) { return traits(c).root != Root::None; }
-// It has data whose length is known alike to all ranks.
 constexpr bool has_count(Collective c) {
   return traits(c).output != Contents::None && traits(c).output != Contents::Splits;
 }
@@ -105,23 +101,22 @@ constexpr bool is_complex(DataType t) {
   return t == DataType::Complex32 || t == DataType::Complex64 || t == DataType::Complex128;
 }
 
-// What is promised of the bits of reductions that round (docs/numerics.md).
+// Guarantee for the bits of reductions that round (docs/numerics.md).
 enum class Bits : std::uint8_t {
   Any,
   Order,  // one left fold in rank order
-  Exact,  // sums rounded once; other operations as Order
+  Exact,  // sums are rounded once; other operations as Order
 };
 template <>
 inline constexpr auto kNames<Bits> = names("any", "order", "exact");
 
-// Sums of these are kept in the type itself, not in a wider one.
+// Sums are kept in the type itself, not in a wider one.
 constexpr bool keeps_sums(DataType t) { return is_complex(t) ? t != DataType::Complex32 : item_size(t) >= 4; }
 
-// Integers and Bool: no reduction rounds, so that none depends on the order. All others round.
+// Integers and Bool, whose reductions do not depend on the order.
 constexpr bool is_integral(DataType t) { return t >= DataType::Int64; }
 
-// True if `op` is defined on `t`: Avg is not on Bool; PreMulSum needs a type that rounds, its factor is real;
-// Min and Max need an order, which complex numbers have not; the bitwise ones need an integer or Bool.
+// PreMulSum needs a type that rounds (its factor is real), Min and Max an order, bitwise an integer or Bool.
 constexpr bool supports(ReduceOp op, DataType t) {
   if (op == ReduceOp::Avg) return t != DataType::Bool;
   if (op == ReduceOp::PreMulSum) return !is_integral(t);

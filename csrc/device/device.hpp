@@ -1,5 +1,5 @@
-// What the engine asks of a memory space: kernels on host memory, and for devices with streams the means to
-// join a device program to a host program by flags (docs/device.md).
+// The interface of a memory space: kernels on host memory; for devices with streams also the queues and flags
+// that join a device program to a host program (docs/device.md).
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,7 @@ namespace mpi_gdr {
 // 16- and 8-bit floats are accumulated in float32 and rounded once (to nearest even; 8-bit floats that
 // overflow become infinity or NaN as in torch). Sums only: `divisor` != 1 divides the result before rounding
 // (integers truncate toward zero); `factor` != 1 multiplies every source first (floats and complex). dst may
-// equal a source exactly; partial overlap is not allowed. Integers wrap. NaN: Min and Max propagate NaN, as
-// torch does.
+// equal a source, but not overlap it partially. Integers wrap. Min and Max propagate NaN, as in torch.
 struct ReduceArgs {
   DataType dtype = DataType::Float32;
   ReduceOp op = ReduceOp::Sum;  // Avg and PreMulSum add
@@ -27,8 +26,8 @@ struct ReduceArgs {
   std::size_t count = 0;
   double factor = 1.0;
   std::uint32_t divisor = 1;
-  // Sums of floats are those of all sources, divided and rounded once, whatever their order; without a
-  // factor. Only on the host.
+  // The exact sum of floats, divided and rounded once, in any order of the sources. Without a factor, on the
+  // host only.
   bool exact = false;
 };
 inline constexpr int kMostExactSources = 8192;
@@ -37,48 +36,38 @@ struct ResolveArgs;  // resolved.hpp
 struct ResolvedReduce;
 
 namespace host {
-// Runs on the calling thread, whatever its floating-point mode; no allocation, no locks.
+// On the calling thread, in any floating-point mode of it; no allocation, no locks.
 void reduce(const ReduceArgs& args);
 }  // namespace host
 
-// A 32-bit word in memory that both host and device see; values only grow. The host side is read and written
-// by the progress thread without any call into the device's runtime.
-using Flag = std::atomic<std::uint32_t>;
-// The same for memory that processes share, where no common moment to start over is to be had.
-using Flag64 = std::atomic<std::uint64_t>;
+// A word in memory that host and device see; values only grow. The host accesses it without a call of the
+// device's runtime.
+using Flag = std::atomic<std::uint64_t>;
 
-// Of work that is recorded once and run any number of times (a CUDA graph), which run it is: the host does
-// not hear of them, so the device counts. Runs of a group follow each other.
+// Counts the runs of recorded work (a CUDA graph), which start without the host. Runs of a group follow each
+// other.
 struct Replays {
-  Flag64* count = nullptr;           // in the device's memory
-  Flag64* poisoned = nullptr;        // there, too: some wait was cut short
-  const Flag64* released = nullptr;  // in memory of Device::register_host(); set by the host: no wait goes on
+  Flag* count = nullptr;           // in the device's memory; null: the work is not recorded
+  Flag* poisoned = nullptr;        // in the device's memory: 1 once a wait was released
+  const Flag* released = nullptr;  // in memory of Device::register_host(); set by the host: ends all waits
 };
 
-// An in-order queue of device work (a CUDA stream). Submission calls do not wait for what they submit. But
-// the device holds so much and no more, some thousand pieces of work in CUDA: then they block until it has
-// done some, and may keep other threads from calling meanwhile. So they are made by the thread that issues
-// the operation, never by the progress thread.
+// An in-order queue of device work (a CUDA stream). A submission does not wait for its work, but blocks while
+// the device's queue is full (some thousand pieces of work in CUDA), and other threads' calls with it. So the
+// thread that issues the operation submits, never the progress thread.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
-  virtual void wait_flag(const Flag* flag,
-                         std::uint32_t at_least) = 0;            // later work waits until *flag >= at_least
-  virtual void write_flag(Flag* flag, std::uint32_t value) = 0;  // after all earlier work
-  // In memory of Device::register_host(), which devices of other processes write and read as well.
-  virtual void wait_flag64(const Flag64* flag, std::uint64_t at_least) = 0;
-  virtual void write_flag64(Flag64* flag, std::uint64_t value) = 0;
-  // The same where the generation is that of the replay, when it runs: count << 32 | number. May be captured,
-  // as copies and reductions may.
+  // Flags of make_flags() or in memory of register_host(). Later work waits until *flag >= at_least; a write
+  // comes after all earlier work. With `replays` both may be captured, as copies and reductions may, and
+  // count << 32 is added to the value when they run. Once released, such a wait ends and poisons what
+  // follows; once poisoned, such a write does nothing, so that no peer consumes the data.
+  virtual void wait_flag(const Flag* flag, std::uint64_t at_least, const Replays& replays = {}) = 0;
+  virtual void write_flag(Flag* flag, std::uint64_t value, const Replays& replays = {}) = 0;
   virtual void count_replay(const Replays& replays) = 0;  // one more
-  // As many generations `ago`. Once released: poisons what follows, and goes on.
-  virtual void wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
-                           std::uint32_t number) = 0;
-  // Nothing, once poisoned: who waits for it shall not believe what there is.
-  virtual void write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) = 0;
   virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void reduce(const ReduceArgs& args) = 0;  // sources array is copied by the call
-  // resolved.hpp; arrays are copied by the call.
+  // resolved.hpp. Arrays are copied by the call.
   virtual void resolve(const ResolveArgs& args) = 0;
   virtual void reduce(const ResolvedReduce& args) = 0;
   virtual void synchronize() = 0;  // blocks the host until all submitted work is done
@@ -89,43 +78,39 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::unique_ptr<DeviceQueue> make_queue() = 0;
-  // A queue that another library owns, such as the framework's current stream: `native` is the device
-  // runtime's own handle (cudaStream_t), which must outlive what is returned. Cheap.
+  // A queue that another library owns, such as the framework's current stream: `native` is the runtime's
+  // handle (cudaStream_t) and must outlive the result. Cheap.
   virtual std::unique_ptr<DeviceQueue> adopt(void* native) = 0;
-  // Work given to this native queue is being recorded, to be run later and any number of times (a CUDA
-  // graph).
+  // Whether work of this native queue is being recorded into a graph.
   virtual bool capturing(void* native) = 0;
-  // The device is the calling thread's current one from now on, for libraries that are given its memory and
-  // ask the runtime by themselves. Waits for nothing.
+  // Makes the device the calling thread's current one, for libraries that get its memory and call the runtime
+  // themselves. Does not block.
   virtual void enter_thread() = 0;
-  // What a network card writes into the device's memory is there for work that waits for a flag raised
-  // afterwards.
+  // Work that waits for a flag sees what a network card wrote into the device's memory before the flag.
   virtual bool orders_remote_writes() const = 0;
-  // What tells the hardware from any other, in whatever process.
+  // Unique to the hardware, the same in all processes.
   virtual std::string identity() const = 0;
-  // Processes that use it take turns there, as far as it says: work of one that waits for another's takes the
-  // time of its turn.
+  // Processes take turns on the device, so that work that polls for another process costs a time slice. False
+  // if unknown.
   virtual bool takes_turns() const = 0;
-  // May synchronise the whole device implicitly (cudaMalloc and cudaFree do): never called on the progress
-  // thread and never between posting an operation and submitting the whole of its device program.
+  // May synchronise the device (cudaMalloc and cudaFree do): not called on the progress thread, nor between
+  // the posting of an operation and the end of its launch.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
-  // Blocks the host until all that was submitted before, to whatever queue, is done: under the same
-  // conditions.
+  // Blocks until all work submitted before, to any queue, is done: under the same conditions.
   virtual void synchronize() = 0;
-  // How another process of this node finds memory of allocate(), and the way there and back: what
-  // import_memory() returns is an address of the calling process's device. Throw System where that cannot be.
-  // All of them may synchronise the device.
+  // Shares memory of allocate() with another process of this node: import_memory() returns an address for the
+  // calling process's device. These throw System where that is impossible, and may synchronise the device.
   virtual std::string export_memory(void* memory) = 0;
   virtual void* import_memory(const std::string& ticket) = 0;
   virtual void release_imported(void* memory) = 0;
-  // Host memory that processes share: whole pages, within the device's reach until unregister_host(), at the
-  // same address.
+  // Makes whole pages of host memory accessible to the device at the same address, until unregister_host().
+  // Throws System where the device has another address for them.
   virtual void register_host(void* memory, std::size_t bytes) = 0;
   virtual void unregister_host(void* memory) = 0;
-  // Zeroed flags visible to host and device, released by the deleter of the vector's owner.
+  // Zeroed, at the same address for the device; freed with the result. Throws as register_host().
   virtual std::shared_ptr<Flag[]> make_flags(std::size_t count) = 0;
-  // later work of `after` waits for all earlier work of `before`; if that is captured, `after` is from now on
+  // Later work of `after` waits for all earlier work of `before`. If `before` is captured, so is `after`.
   virtual void order(DeviceQueue& before, DeviceQueue& after) = 0;
 };
 

@@ -16,11 +16,11 @@ namespace mpi_gdr {
 namespace {
 
 struct Family {
-  std::string_view type;  // as torch calls it: that of libmpi_gdr_<type>.so
+  std::string_view type;  // torch's name, and that of libmpi_gdr_<type>.so
   const char* name;
   Env::Choice Env::* choice;  // MPI_GDR_<name>
 };
-// Every family of devices, a line each.
+// All families of devices.
 constexpr Family kFamilies[] = {
     {"cuda", "CUDA", &Env::cuda},
 };
@@ -36,8 +36,8 @@ LoadedLibrary load(const Family& family, Env::Choice choice) {
 
 LoadedLibrary load_device_library(const std::string& path) {
   if (access(path.c_str(), F_OK) != 0)
-    return {nullptr, "not built: there is no " + path + " (`mpi-gdr info` says why)", path};
-  // Never unloaded: its threads and its driver's would run on without their code.
+    return {nullptr, "not built: there is no " + path + " (`mpi-gdr info` shows why)", path};
+  // Never unloaded: its threads, and those of its driver, need their code.
   void* const file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!file) {
     const char* const text = dlerror();

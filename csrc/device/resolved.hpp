@@ -1,7 +1,7 @@
-// Reductions on buffers of other ranks whose addresses only the device finds out, when it comes to them: the
-// hosts do not wait for each other. Each rank shows where its buffers are, as a word of host memory that its
-// device writes; resolve() turns the words of all into a table of addresses in the device's memory, from
-// which later work of the same queue takes them.
+// Reductions on buffers of other ranks whose addresses the device looks up when the kernel runs, so that the
+// hosts need not wait for each other. Each rank's device writes the location of its buffers as a word of host
+// memory; resolve() turns the words of all into a table of addresses in the device's memory, which later work
+// of the same queue uses.
 #pragma once
 
 #include <array>
@@ -14,9 +14,9 @@ namespace mpi_gdr {
 
 inline constexpr int kMostResolved = 64;  // ranks, and sources of a ResolvedReduce
 
-// What a rank shows in call `call`, for memory at `offset` of its segment number `segment`. Of words with
-// another stamp nothing is believed: an old one, which a device finds that goes on after a failure, or that
-// of a rank in another call, with buffers of another length.
+// The word of a rank in call `call`, for memory at `offset` of its segment number `segment`. A word with
+// another stamp is ignored: it is an old one, read by a device that was released after a failure, or that of
+// a rank in another call, with buffers of another length.
 inline constexpr int kShownOffsetBits = 38, kShownSegmentBits = 7;
 constexpr std::uint64_t shown_stamp(std::uint32_t call) {
   return std::uint64_t{call} << (kShownOffsetBits + kShownSegmentBits);
@@ -36,36 +36,37 @@ struct ResolveArgs {
     return base ? base + (word & ((std::uint64_t{1} << kShownOffsetBits) - 1)) : 0;
   }
 
-  // Of the device: two for each rank. First all Inputs in rank order, then all Outputs. 0: not within reach.
+  // In the device's memory, two entries for each rank: all Inputs in rank order, then all Outputs. 0: not
+  // accessible.
   std::uint64_t* table = nullptr;
   int ranks = 0;
-  std::array<const Flag64*, 2 * kMostResolved> shown{};  // as the table
-  std::uint64_t stamp = 0;                               // those that count
-  // By rank, in host memory: other than 0 once that rank has given up an operation of the group. What its
-  // device does since is worth nothing, its buffers may be in use again, and those of all ranks once this one
-  // has: then they are not within reach.
-  std::array<const Flag64*, kMostResolved> given_up{};
-  int rank = 0;  // this one
-  // Within the device's reach: where segment k of rank r begins, at [r * segments + k].
+  std::array<const Flag*, 2 * kMostResolved> shown{};  // in the table's order
+  std::uint64_t stamp = 0;                             // of valid words
+  // By rank, in host memory: not 0 once that rank has abandoned an operation of the group. Its data is then
+  // invalid and its buffers may be in use again, so they are not accessible; no rank's are once this rank
+  // has.
+  std::array<const Flag*, kMostResolved> given_up{};
+  int rank = 0;  // this rank
+  // Accessible to the device: the address of segment k of rank r, at [r * segments + k].
   const std::uint64_t* bases = nullptr;
   int segments = 0;
 };
 
-// What the table's entry says at execution, else another address that the host knows.
+// The address in the table's entry; if that is 0, the one in the ReduceArgs.
 struct ResolvedSource {
   int entry = -1;            // -1: none
   std::uint64_t offset = 0;  // bytes behind it
 };
 
-// `dst` and `sources` of the ReduceArgs: where the table has no address. Every address modulo 16 is as
-// aligned as the elements are.
+// `dst` and `sources` of the ReduceArgs are used where the table has no address. Each address is aligned to
+// the elements, or to 16 bytes if these are larger.
 struct ResolvedReduce {
   ReduceArgs reduce;
   const std::uint64_t* table = nullptr;
   int ranks = 0;
-  const ResolvedSource* resolved = nullptr;  // as many as sources
-  // The result goes `output_offset` bytes behind every address among the table's Outputs, and to dst if one
-  // of them is missing. False: to dst alone.
+  const ResolvedSource* resolved = nullptr;  // one for each source
+  // True: the result goes `output_offset` bytes behind each address among the table's Outputs, and to dst if
+  // one of them is missing. False: to dst only.
   bool to_outputs = false;
   std::uint64_t output_offset = 0;
 };

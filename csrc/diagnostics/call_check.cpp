@@ -34,9 +34,9 @@ void check_received(CallHeader& header, int rank) {
   for (const CallHeader::Call& call : header.call)
     if (static_cast<int>(call.collective) >= kCollectiveCount ||
         static_cast<int>(call.dtype) >= kDataTypeCount || static_cast<int>(call.op) >= kReduceOpCount)
-      fail(ErrorCode::Remote, "rank ", rank, " sent a call that is none (collective ",
+      fail(ErrorCode::Remote, "rank ", rank, " sent a malformed call (collective ",
            static_cast<int>(call.collective), ", dtype ", static_cast<int>(call.dtype), ", op ",
-           static_cast<int>(call.op), "): does it run another version of mpi-gdr?");
+           static_cast<int>(call.op), "); check that all ranks run the same version of mpi-gdr");
 }
 
 CallCheck::CallCheck(const std::vector<const CollectiveSpec*>& calls, std::string_view name,
@@ -89,7 +89,6 @@ bool CallCheck::advance() {
     phase_ = pairs_ ? Phase::Verdicts : Phase::Done;
     if (pairs_) {
       judge_pairs();
-      // The same tag as before: messages between two ranks do not overtake each other.
       exchange(&verdicts_[rank_], verdicts_.data(), sizeof(Verdict), true);
     }
   }
@@ -108,7 +107,7 @@ void CallCheck::exchange(const void* to, void* from, std::size_t bytes, bool sam
     if (r != rank_)
       messages_.push_back(
           {transport_.irecv(channel_, static_cast<char*>(from) + r * bytes, bytes, r, tag_), r, true});
-  for (int i = 1; i < size_; ++i) {  // not all to the same rank at once
+  for (int i = 1; i < size_; ++i) {  // spreads the load
     const int r = (rank_ + i) % size_;
     const char* const data = static_cast<const char*>(to) + (same_to_all ? 0 : r * bytes);
     messages_.push_back({transport_.isend(channel_, data, bytes, r, tag_), r, false});
@@ -116,7 +115,7 @@ void CallCheck::exchange(const void* to, void* from, std::size_t bytes, bool sam
 }
 
 bool CallCheck::all_arrived() {
-  // By hand: std::erase_if leaves copies behind when test() throws: abandon() would give up a request twice.
+  // std::erase_if leaves copies behind if test() throws: abandon() would release a request twice.
   for (std::size_t i = 0; i < messages_.size();) {
     RecvStatus status;
     Message& message = messages_[i];
@@ -133,7 +132,7 @@ bool CallCheck::all_arrived() {
 void CallCheck::compare_headers() const {
   if (std::all_of(theirs_.begin(), theirs_.end(), [&](const CallHeader& h) { return equal(h, theirs_[0]); }))
     return;
-  // The same text on every rank: it depends on the headers only.
+  // Depends on the headers only, so that all ranks report the same text.
   std::uint32_t first = 0;
   const auto same_call = [&](std::uint32_t i) {
     return std::all_of(theirs_.begin(), theirs_.end(), [&](const CallHeader& h) {
@@ -143,15 +142,15 @@ void CallCheck::compare_headers() const {
   while (first < CallHeader::kCalls && same_call(first)) ++first;
   if (std::all_of(theirs_.begin(), theirs_.end(),
                   [&](const CallHeader& h) { return h.digest == theirs_[0].digest; }))
-    first = 0;  // equal calls on different dtypes
+    first = 0;  // equal calls with different dtypes
   std::ostringstream text;
   text << "the ranks called different collectives: ";
-  std::vector<bool> told(size_, false);
+  std::vector<bool> listed(size_, false);
   for (int r = 0; r < size_; ++r) {
-    if (told[r]) continue;
+    if (listed[r]) continue;
     std::vector<int> alike;
     for (int other = r; other < size_; ++other)
-      if (equal(theirs_[other], theirs_[r])) alike.push_back(other), told[other] = true;
+      if (equal(theirs_[other], theirs_[r])) alike.push_back(other), listed[other] = true;
     text << (r ? "; " : "") << (alike.size() > 1 ? "ranks " : "rank ") << rank_list(alike) << " called "
          << text_of(theirs_[r], first);
   }
@@ -162,7 +161,7 @@ std::string CallCheck::text_of(const CallHeader& header, std::uint32_t call) con
   std::ostringstream text;
   text << header.name << " seq=" << header.sequence;
   if (header.detail[0]) text << ' ' << header.detail;
-  // The detail is the torch side's, and may say the same of different calls.
+  // The detail comes from the torch side and may be equal for different calls.
   if (call >= header.calls || call >= CallHeader::kCalls) {
     text << " (" << header.calls << (header.calls == 1 ? " call)" : " calls)");
     return text.str();
@@ -199,16 +198,16 @@ void CallCheck::judge_pairs() {
 
 void CallCheck::compare_verdicts() const {
   std::ostringstream text;
-  std::vector<std::pair<int, int>> told;  // both ranks of a pair see it
+  std::vector<std::pair<int, int>> listed;  // both ranks of a pair report it
   for (const Verdict& v : verdicts_) {
     const std::pair pair{v.sender, v.receiver};
-    if (v.sender < 0 || std::find(told.begin(), told.end(), pair) != told.end()) continue;
-    told.push_back(pair);
-    text << (told.size() > 1 ? "; " : "") << "rank " << v.sender << " sends " << v.sent << " bytes to rank "
+    if (v.sender < 0 || std::find(listed.begin(), listed.end(), pair) != listed.end()) continue;
+    listed.push_back(pair);
+    text << (listed.size() > 1 ? "; " : "") << "rank " << v.sender << " sends " << v.sent << " bytes to rank "
          << v.receiver << ", which expects " << v.expected << " bytes from it";
     if (ours_[0].calls > 1) text << " (call " << v.call + 1 << " of " << ours_[0].calls << ')';
   }
-  if (!told.empty())
+  if (!listed.empty())
     fail(ErrorCode::Mismatch, "the ranks called ", ours_[0].name, " seq=", ours_[0].sequence,
          " with splits that do not match: ", text.str());
 }

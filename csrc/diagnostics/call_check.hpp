@@ -1,13 +1,7 @@
-// Compares a collective's call between the ranks of its group before anything of it is sent
-// (MPI_GDR_DEBUG=DETAIL). The leading part of an operation: its other parts start once this one is done.
-//
-// Every rank sends its header to every other one directly: 2 (p - 1) small messages per rank and call. A
-// relayed exchange would be cheaper, but then a rank that calls nothing silences others, and no rank can tell
-// which one it was; and a rank that leaves with an error could keep its peers from theirs. What only two
-// ranks can compare (how much one sends to the other in an all_to_all) travels in the headers of that pair;
-// its verdict goes to all in a second exchange.
-//
-// Threads: as every Execution and Observer.
+// Compares a collective's call between all ranks of its group before its data is sent (MPI_GDR_DEBUG=DETAIL).
+// Every rank sends a header to every other: in a relayed exchange, a rank without a call would block others'
+// headers and could not be identified. Sizes that only two ranks can compare (all_to_all) travel in their
+// headers; the verdicts go to all. Threads: as every Execution and Observer.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +15,7 @@
 
 namespace mpi_gdr {
 
-// One call as the other ranks see it. Fixed size, sent as it is: all ranks run the same build of this library
-// on the same kind of machine, as the algorithms' messages assume as well.
+// A call, sent as it is: all ranks run the same build on the same kind of machine, as for all messages.
 struct CallHeader {
   static constexpr int kCalls = 16;
   struct Call {
@@ -31,35 +24,34 @@ struct CallHeader {
     ReduceOp op;
     std::uint8_t unused;
     std::int32_t root;
-    std::uint64_t count;  // of all_gather and reduce_scatter with uneven blocks: a hash of the blocks
+    std::uint64_t count;  // of uneven blocks: from their hash
     bool operator==(const Call&) const = default;
   };
-  struct Pair {              // of an all_to_all, in bytes:
-    std::uint64_t to_you;    // what the sender of this header sends to its receiver,
-    std::uint64_t from_you;  // and what it expects from it
+  struct Pair {              // of an all_to_all, in bytes
+    std::uint64_t to_you;    // from this header's sender to its receiver
+    std::uint64_t from_you;  // in the other direction, as the sender expects
   };
   std::uint64_t sequence;
-  std::uint64_t digest;  // of all calls, also those that `call` has no room for
+  std::uint64_t digest;  // of all calls, also beyond `call`
   std::uint32_t calls;
-  char name[44];     // as the user called it, "all_reduce"
-  char dtype[20];    // as torch calls it
+  char name[44];     // as called by the user, "all_reduce"
+  char dtype[20];    // torch's name
   char detail[140];  // "float32[10] op=sum"
   Call call[kCalls];
   Pair pair[kCalls];
 };
 
-// Of another rank: its texts have an end then. Throws Error(Remote) where a number stands for nothing.
+// Validates a header of another rank: terminates its texts; throws Error(Remote) for invalid enumerators.
 void check_received(CallHeader& header, int rank);
 
 class CallCheck : public Execution {
  public:
-  // `name`, `dtype` and `detail`: of the operation. `dtype` is compared, the others are shown.
+  // `dtype` is compared, `name` and `detail` are shown.
   CallCheck(const std::vector<const CollectiveSpec*>& calls, std::string_view name, std::string_view dtype,
             std::string_view detail, std::uint64_t sequence, Channel channel, int tag, Transport& transport);
 
-  // Throws Mismatch, naming what each rank called, on every rank, if the calls do not match.
+  // Throws Mismatch on every rank, naming the calls of all, if they differ.
   bool advance() override;
-  // Exactly the ranks whose call has not come.
   std::vector<int> pending_peers() const override;
   void abandon() noexcept override;
 
@@ -71,7 +63,7 @@ class CallCheck : public Execution {
   };
   struct Verdict {  // of one rank on one pair
     std::uint32_t call;
-    std::int32_t sender, receiver;  // sender < 0: all is well
+    std::int32_t sender, receiver;  // sender < 0: no mismatch
     std::uint64_t sent, expected;
   };
   enum class Phase { Start, Headers, Verdicts, Done };
@@ -89,12 +81,11 @@ class CallCheck : public Execution {
   const int rank_, size_;
   Phase phase_ = Phase::Start;
   bool pairs_ = false;                     // some call is an all_to_all
-  std::vector<CallHeader> ours_, theirs_;  // one per rank; ours_[r] goes to rank r
-  std::vector<Verdict> verdicts_;          // one per rank
+  std::vector<CallHeader> ours_, theirs_;  // by rank; ours_[r] goes to rank r
+  std::vector<Verdict> verdicts_;          // by rank
   std::vector<Message> messages_;
 };
 
-// Has the engine run one before each collective.
 class CallChecker : public Observer {
  public:
   std::unique_ptr<Execution> before(const Operation& operation, const std::vector<Call>& calls,

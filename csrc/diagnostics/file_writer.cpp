@@ -26,12 +26,12 @@ std::string replace_file(const std::string& path, const std::string& content, Fo
   const auto [where, name] = split_path(path);
   const TrustedFolder folder(where, use);
   const int at = folder.descriptor();
-  // Nowhere the final name: torch's analyzer takes whatever contains it for a log, and who is killed here
-  // leaves this file. With the name of the host: two that share the folder may have one process number.
+  // Without the final name, which torch's analyzer searches for: a killed process leaves this file. Hosts
+  // that share the folder may have equal process ids.
   static std::atomic<unsigned> files{0};
   const std::string partial = ".partial-" + host_name() + '-' + std::to_string(getpid()) + '-' +
                               std::to_string(files.fetch_add(1, std::memory_order_relaxed)) + "~";
-  unlinkat(at, partial.c_str(), 0);  // of an earlier process of this number
+  unlinkat(at, partial.c_str(), 0);  // left by an earlier process with this id
   const int fd = openat(at, partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return because("open", where + '/' + partial);
   std::string problem;
@@ -60,8 +60,7 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
     std::string problem;
   };
   try {
-    // Several groups may fail at once, one after the other on the thread that carries all of them: only the
-    // first waits for a file system that hangs, else they would look like a thread stuck in MPI.
+    // Groups may fail one after the other on the progress thread, which must not wait for each.
     if (state_->late.load(std::memory_order_relaxed)) patience = std::chrono::milliseconds(0);
     auto shared = std::make_shared<Shared>();
     quiet_thread("mpigdr-file", [shared, content = std::move(content), state = state_, path, use] {
@@ -70,7 +69,7 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
         std::lock_guard one_at_a_time(state->writing);
         problem = replace_file(path, content(), use);
       } catch (const std::bad_alloc&) {
-        problem = "no memory";  // so short that it needs none
+        problem = "no memory";  // short enough to need no allocation
       } catch (const std::exception& e) {
         problem = e.what();
       }
@@ -85,7 +84,7 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
       result.problem = shared->problem;
     } else {
       state_->late.store(true, std::memory_order_relaxed);
-      result.problem = "writing " + result.path + " takes long; it goes on";
+      result.problem = "writing " + result.path + " is slow; it continues in the background";
     }
   } catch (const std::exception& e) {  // no memory, no thread
     result.problem = e.what();

@@ -1,7 +1,5 @@
-// Files that tell of a job that may be failing: the flight log, the trace.
-//
-// A file is written on a thread of its own: a file system that hangs delays no caller beyond its patience,
-// and while a late one goes on, none at all. Thread-safe; never throws but for replace_file().
+// Writes each file on a thread of its own: a file system that hangs delays a caller by at most its patience,
+// and not at all while an earlier write is late. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -19,23 +17,21 @@ class FileWriter {
  public:
   struct Result {
     std::string path;
-    std::string problem;  // empty: the file is there
+    std::string problem;  // empty: the file was written
   };
-  // Has replace_file(path, content(), use) run; `content` on the thread that writes, one file of this writer
-  // after the other. Waits for the end of it for `patience` at most; `content` may run later than that.
+  // Runs replace_file(path, content(), use), one file at a time; `content` may run later. Returns errors.
   Result write(const std::string& path, std::function<std::string()> content,
                std::chrono::milliseconds patience, FolderUse use = FolderUse::Named) const;
 
  private:
   struct State {
-    std::mutex writing;             // held by the thread that writes
-    std::atomic<bool> late{false};  // a write has outlasted a caller's patience, and none has ended since
+    std::mutex writing;             // held by the writing thread
+    std::atomic<bool> late{false};  // a write has exceeded its caller's patience, and none has ended since
   };
-  const std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with the threads that write
+  const std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with the writing threads
 };
 
-// Puts a file with this content, for the owner only, in the place of what is there in one step: readers never
-// see half of it. Returns what went wrong, or "". Throws std::bad_alloc, and what TrustedFolder throws.
+// Replaces a file atomically, readable by its owner only. Returns an error. Throws as TrustedFolder.
 std::string replace_file(const std::string& path, const std::string& content, FolderUse use);
 
 }  // namespace mpi_gdr

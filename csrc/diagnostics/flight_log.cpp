@@ -34,7 +34,6 @@ FlightLog::Snapshot FlightLog::snapshot() const {
     if (slot.entry.id != FlightEntry::kUnused) shot.entries.push_back(slot.entry);
   }
   std::ranges::sort(shot.entries, {}, &FlightEntry::id);
-  // After the entries: their groups are there.
   std::lock_guard lock(groups_mutex_);
   shot.groups = groups_;
   return shot;

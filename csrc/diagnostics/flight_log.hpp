@@ -1,13 +1,6 @@
-// The last N operations of the process, of all groups: what `mpi-gdr diagnose` and torch's flight-recorder
-// analyzer compare between ranks. docs/errors-and-faults.md describes the file that is made of it.
-//
-// Threads. record() and forget() are called by the thread that issues the operation, started() and chosen()
-// by the holder of the progress role, ended() by the thread that ends it, snapshot() by any thread at any
-// time. A slot is guarded by a lock of its own that is held for a few copies of memory, never across a call
-// of the transport: a thread that is stuck in the library does not keep others from reading. An operation
-// whose slot has been taken by a later one is no longer tracked.
-//
-// Cost: slots are made up front and nothing is allocated unless an operation fails.
+// The last N operations of the process (docs/errors-and-faults.md). Thread-safe: a slot's lock is never held
+// across a transport call, so a thread stuck in MPI does not block readers. Operations whose slot was reused
+// are not tracked. Slots are allocated up front; records allocate only for CallDetail::text and errors.
 #pragma once
 
 #include <algorithm>
@@ -28,13 +21,12 @@
 
 namespace mpi_gdr {
 
-// Since the epoch of its clock.
 template <typename Time>
 std::int64_t to_nanoseconds(Time t) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
 }
 
-// Text of fixed capacity; a longer one is cut.
+// Longer text is truncated.
 template <std::size_t N>
 class ShortText {
  public:
@@ -57,20 +49,20 @@ class ShortText {
 
 struct FlightEntry {
   static constexpr std::uint64_t kUnused = ~std::uint64_t{0};
-  std::uint64_t id = kUnused;  // counts the entries of the process
+  std::uint64_t id = kUnused;  // counts the process's entries
   std::uint64_t record = 0;    // counts its collectives
   std::uint32_t group = 0;     // of FlightLog::add_group()
   Channel channel = Channel::Collective;
   ShortText<40> name;        // "all_reduce"
-  ShortText<40> torch_name;  // as torch's profiler and its analyzer call it: "_all_gather_base"
+  ShortText<40> torch_name;  // in torch's profiler and analyzer: "_all_gather_base"
   CallDetail detail;         // "float32[10] op=sum"
   ShortText<24> algorithm;
-  std::uint64_t sequence = 0;   // first one of the channel; of a message: how many went before it to or from
-                                // the same peer with the same tag
-  std::uint64_t sequences = 0;  // how many; 0 for a message
+  std::uint64_t sequence = 0;   // first one of the channel; of a message: number of earlier ones to or
+                                // from the same peer with the same tag
+  std::uint64_t sequences = 0;  // number of them; 0 for a message
   std::uint64_t bytes = 0;      // of this rank's contribution
   TensorShapes inputs, outputs;
-  // Of a message, else unused. Ranks of the group.
+  // For messages only; `peer` is a rank of the group.
   bool send = false;
   int peer = 0, tag = 0;
   // Nanoseconds since the epoch; 0: not yet.
@@ -80,7 +72,7 @@ struct FlightEntry {
   std::string error;
   std::vector<int> pending;  // ranks of the group that it waited for when it failed
 
-  // The first call counts. `waited_for` may be null: not known.
+  // Only the first call counts. `waited_for`: null: unknown.
   void fail(std::int64_t now, const std::string& why, const std::vector<int>* waited_for) {
     if (failed) return;
     failed = true;
@@ -94,12 +86,11 @@ class FlightLog {
  public:
   explicit FlightLog(std::size_t capacity);  // >= 1
 
-  // Its name is made unique within the process by "#2", "#3", ...
+  // Makes the name unique by appending "#2", "#3", ...
   std::uint32_t add_group(GroupInfo group);
   void describe(std::uint32_t group, const std::string& description);
 
-  // `fill(entry, i)` is given `count` fresh entries of this channel, each under the lock of its slot; it must
-  // not block. Their ids count up from the one that is returned.
+  // Calls `fill(entry, i)` for new entries, each under its slot's lock; must not block. Returns the first id.
   template <typename Fill>
   std::uint64_t record(Channel channel, std::uint32_t count, Fill&& fill) {
     const bool collective = channel != Channel::PointToPoint;
@@ -111,7 +102,7 @@ class FlightLog {
       const std::uint64_t there = slot.entry.id;
       if (there != FlightEntry::kUnused && there > first + i) continue;  // overtaken by a turn of the ring
       std::destroy_at(&slot.entry);
-      ::new (static_cast<void*>(&slot.entry)) FlightEntry{};  // which leaves its texts unset
+      ::new (static_cast<void*>(&slot.entry)) FlightEntry{};  // leaves its texts unset
       slot.entry.id = first + i;
       slot.entry.record = record + (collective ? i : 0);
       slot.entry.channel = channel;
@@ -119,7 +110,7 @@ class FlightLog {
     }
     return first;
   }
-  // `change(entry)` under the lock of its slot, unless a later one has that; the id kUnused removes it.
+  // Calls `change(entry)` under its slot's lock, unless that was reused. An id of kUnused removes the entry.
   template <typename Change>
   void change(std::uint64_t id, Change&& change) {
     Slot& slot = slots_[id % capacity_];
@@ -133,7 +124,7 @@ class FlightLog {
   };
   Snapshot snapshot() const;
 
-  // Of this log's clock: nanoseconds since the epoch, without steps backwards.
+  // Monotonic nanoseconds since the epoch.
   std::int64_t nanoseconds(Clock::time_point t) const;
 
  private:

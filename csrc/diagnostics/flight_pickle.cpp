@@ -1,10 +1,8 @@
-// From the flight log to the layout that torch's analyzer reads (torch/distributed/flight_recorder). What it
-// asks for, beyond the keys of FlightRecorder.hpp:
-//  - a name "<library>:<operation>" of a library and an operation that it knows: unknown ones end it with an
-//    AssertionError. Ours are given as "gloo:", since "nccl:" would claim what NCCL does with streams.
-//  - collectives only in `entries`: it matches an entry to all ranks of the group. Messages stand in
-//    `p2p_entries`, which `mpi-gdr diagnose` reads.
-//  - states scheduled, started, completed: a failed operation stays what it was, its error stands in `error`.
+// The layout of torch's analyzer (torch/distributed/flight_recorder). It requires, beyond FlightRecorder.hpp:
+//  - names "<library>:<operation>" from its lists, else it fails an assertion: "gloo:", since "nccl:" would
+//    imply NCCL's use of streams.
+//  - only collectives in `entries`. Messages are in `p2p_entries`, for `mpi-gdr diagnose`.
+//  - states scheduled, started, completed: a failed operation keeps its state; `error` has the error.
 //  - equal descriptions of a group on all ranks, in `pg_config`.
 #include <unistd.h>
 
@@ -42,7 +40,7 @@ class Dict {
   PickleWriter& out_;
 };
 
-// Accelerator tensors have sequence numbers of their own, so for the analyzer a group of their own.
+// Accelerator tensors have their own sequence numbers, so the analyzer needs a group of their own.
 std::string shown_name(const GroupInfo& group, Channel channel) {
   return channel == Channel::Accelerator ? group.name + ":accelerator" : group.name;
 }
@@ -53,7 +51,7 @@ std::string list_text(const std::vector<int>& ranks) {
   return text + "]";
 }
 
-// Ranks may differ in sizes, which the analyzer takes for an error.
+// Sizes may differ between ranks, which the analyzer treats as an error.
 bool uneven(std::string_view name, const FlightEntry& entry, const GroupInfo& group) {
   const auto size = static_cast<std::int64_t>(group.members.size());
   if (name.find("gather") != name.npos && name != "gather")
@@ -63,9 +61,8 @@ bool uneven(std::string_view name, const FlightEntry& entry, const GroupInfo& gr
   return false;
 }
 
-// The analyzer's word for an operation.
 std::string analyzer_name(const FlightEntry& entry, const GroupInfo& group) {
-  // Without a destructor: the thread that writes may still run when the process ends.
+  // No destructor: the writing thread may still run when the process ends.
   static constexpr auto known = std::to_array<std::string_view>(
       {"broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "all_gather", "all_reduce", "_all_gather_base",
        "all_gather_into_tensor_coalesced", "reduce_scatter", "reduce_scatter_tensor_coalesced",
@@ -77,7 +74,6 @@ std::string analyzer_name(const FlightEntry& entry, const GroupInfo& group) {
   return "gloo:" + std::string(name);
 }
 
-// `put(i)` writes element i, or nothing.
 template <typename Put>
 void put_list(PickleWriter& out, std::size_t count, Put&& put) {
   out.begin_list();
@@ -108,7 +104,6 @@ int world_rank(const GroupInfo& group, int rank) {
   return rank >= 0 && rank < static_cast<int>(group.members.size()) ? group.members[rank] : rank;
 }
 
-// What collectives and messages share.
 void put_common(Dict& dict, const FlightEntry& entry, const GroupInfo& group) {
   PickleWriter& out = dict.key("process_group");
   out.text(shown_name(group, entry.channel));
@@ -123,7 +118,7 @@ void put_common(Dict& dict, const FlightEntry& entry, const GroupInfo& group) {
   put_time(dict, "time_discovered_completed_ns", entry.failed ? 0 : entry.ended);
   dict.set("retired", entry.ended != 0);
   dict.set("timeout_ms", entry.timeout / 1'000'000);
-  // Ours.
+  // Keys of our own.
   dict.set("name", entry.name.view());
   dict.set("detail", entry.detail.str());
   dict.set("bytes", entry.bytes);

@@ -13,17 +13,17 @@
 namespace mpi_gdr {
 namespace {
 
-// An eventfd counts: a signal adds 1, the destructor adds so much that no number of signals can be meant.
+// An eventfd counter: a signal adds 1; kStop exceeds any number of signals.
 constexpr std::uint64_t kStop = std::uint64_t{1} << 62;
 
-// What the handler may touch.
+// Only these are used by the handler.
 std::atomic<int> event{-1};
 std::atomic<pid_t> owner{0};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<pid_t>::is_always_lock_free);
 
 void on_signal(int) {
   const int saved = errno;
-  // A forked child has the handler, but neither the thread nor a log of its own.
+  // A forked child inherits the handler, but has no thread and no log.
   if (owner.load(std::memory_order_relaxed) == getpid()) {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = write(event.load(std::memory_order_relaxed), &one, sizeof one);
@@ -31,7 +31,7 @@ void on_signal(int) {
   errno = saved;
 }
 
-void tell(const char* subject, const char* what, const FileWriter::Result& written) {
+void log_written(const char* subject, const char* what, const FileWriter::Result& written) {
   log(LogLevel::Warn, subject,
       written.problem.empty() ? std::string(what) + " is in " + written.path : written.problem);
 }
@@ -44,8 +44,8 @@ FlightSignal::FlightSignal(int signal, std::shared_ptr<FlightWriter> writer,
   struct sigaction current{};
   if (sigaction(signal_, nullptr, &current) != 0) return;
   if ((current.sa_flags & SA_SIGINFO) || current.sa_handler != SIG_DFL) {
-    log(LogLevel::Info, "INIT", "the program uses signal ", signal_,
-        ": it writes no flight log and no trace");
+    log(LogLevel::Info, "INIT", "the program handles signal ", signal_,
+        ", which therefore writes no flight log and no trace");
     return;
   }
   event_ = eventfd(0, EFD_CLOEXEC);
@@ -69,7 +69,7 @@ FlightSignal::~FlightSignal() {
   owner.store(0, std::memory_order_relaxed);
   [[maybe_unused]] const ssize_t n = write(event_, &kStop, sizeof kStop);
   thread_.join();
-  // The eventfd stays open: a handler that began just now may still write to it.
+  // The eventfd stays open: a running handler may still write to it.
 }
 
 void FlightSignal::run() {
@@ -80,8 +80,8 @@ void FlightSignal::run() {
       return;
     }
     if (count >= kStop) return;
-    if (writer_) tell("FLIGHT", "the flight log", writer_->write("signal", std::chrono::seconds(10)));
-    if (trace_) tell("TRACE", "the trace", trace_->write("signal", std::chrono::seconds(10)));
+    if (writer_) log_written("FLIGHT", "the flight log", writer_->write("signal", std::chrono::seconds(10)));
+    if (trace_) log_written("TRACE", "the trace", trace_->write("signal", std::chrono::seconds(10)));
   }
 }
 

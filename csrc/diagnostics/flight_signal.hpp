@@ -1,6 +1,5 @@
-// Writes the flight log and the trace when the process is sent a signal. The handler only adds to an eventfd
-// (signal-safety(7)); a thread that waits for it writes the files. One per process, as is the disposition of
-// a signal. A program that handles the signal itself keeps it, whether it says so before or after.
+// Writes the flight log and the trace on a signal. The handler only writes to an eventfd (signal-safety(7)).
+// One per process. A program's own handler is respected, whether installed before or after.
 #pragma once
 
 #include <memory>
@@ -13,9 +12,9 @@ namespace mpi_gdr {
 
 class FlightSignal {
  public:
-  // Does nothing if the signal is not at its default, or there is no eventfd. One of the others may be null.
+  // Does nothing if the signal has a handler, or without an eventfd. `writer` or `trace` may be null.
   FlightSignal(int signal, std::shared_ptr<FlightWriter> writer, std::shared_ptr<const Trace> trace = {});
-  ~FlightSignal();  // gives the signal its default back, unless the program has taken it by now
+  ~FlightSignal();  // restores the default, unless the program has installed a handler
   FlightSignal(const FlightSignal&) = delete;
   FlightSignal& operator=(const FlightSignal&) = delete;
 

@@ -5,10 +5,10 @@
 namespace mpi_gdr {
 namespace {
 
-// How long a failure waits for the file to be written: it is part of the deadline's 5 s of grace.
+// How long a failure waits for the file.
 constexpr auto kFlightPatience = std::chrono::seconds(1);
 
-// Message numbers kept at most; then they start anew: they serve matching, and a tag may be used once only.
+// Bounds the message counters per group; they restart then, since a program may never reuse a tag.
 constexpr std::size_t kMessageNumbers = 65536;
 
 }  // namespace
@@ -104,15 +104,15 @@ void FlightWriter::ended(const Operation& operation, std::uint64_t number, Clock
 }
 
 void FlightWriter::failed_elsewhere(const std::string& reason) {
-  if (!path().empty()) write(reason, kFlightPatience / 2);  // the news of many ranks may come at once
+  if (!path().empty()) write(reason, kFlightPatience / 2);  // failures of many ranks may arrive at once
 }
 
 std::string FlightWriter::group_failed(const std::string& reason) {
-  return path().empty() ? "" : write_and_tell(reason, kFlightPatience);
+  return path().empty() ? "" : write_and_describe(reason, kFlightPatience);
 }
 
-std::string FlightWriter::write_and_tell(const std::string& reason,
-                                         std::chrono::milliseconds patience) const {
+std::string FlightWriter::write_and_describe(const std::string& reason,
+                                             std::chrono::milliseconds patience) const {
   const Result result = write(reason, patience);
   return result.problem.empty() ? "; flight log: " + result.path
                                 : "; the flight log could not be written: " + result.problem;

@@ -1,7 +1,5 @@
-// Keeps the flight log, and writes it to a file, as torch's flight recorder does: a pickle per rank, in the
-// layout of version 2.10 (torch/csrc/distributed/c10d/FlightRecorder.hpp), with keys of our own added.
-//
-// Thread-safe. To write never throws, and never fails the job.
+// Records the flight log and writes a pickle per rank in the layout of torch's flight recorder, version 2.10
+// (torch/csrc/distributed/c10d/FlightRecorder.hpp). Thread-safe. Writing never throws or fails the job.
 #pragma once
 
 #include <atomic>
@@ -19,9 +17,9 @@
 namespace mpi_gdr {
 
 struct FlightWriterOptions {
-  std::string directory;             // made when the first file is written; empty: write() needs a path
+  std::string directory;             // created with the first file; empty: write() needs a path
   int rank = 0, size = 1;            // of the world
-  std::string version;               // of this software
+  std::string version;               // of this library
   FolderUse use = FolderUse::Named;  // of the directory
 };
 
@@ -30,17 +28,16 @@ class FlightWriter : public Observer {
   FlightWriter(std::shared_ptr<FlightLog> log, FlightWriterOptions options);
 
   const std::shared_ptr<FlightLog>& log() const { return log_; }
-  // Ranks of a later world may stand in another order.
   void set_rank(int rank) { rank_.store(rank, std::memory_order_relaxed); }
-  // The file that write() makes by default: "<directory>/mpi_gdr_trace_rank_<rank>".
+  // "<directory>/mpi_gdr_trace_rank_<rank>"; "" without a directory.
   std::string path() const;
 
   using Result = FileWriter::Result;
-  // Replaces the file in one step; readers never see half of it. `reason`: why, for the reader.
+  // Replaces the file atomically. `reason` is stored in it. `path`: "": path().
   Result write(const std::string& reason, std::chrono::milliseconds patience,
                const std::string& path = {}) const;
-  // Writes it, and says so for the end of a message: "; flight log: /tmp/..." or why there is none.
-  std::string write_and_tell(const std::string& reason, std::chrono::milliseconds patience) const;
+  // Writes the file; returns "; flight log: /tmp/..." or the error, to append to a message.
+  std::string write_and_describe(const std::string& reason, std::chrono::milliseconds patience) const;
 
   std::uint32_t opened(const GroupInfo& group) override { return log_->add_group(group); }
   void describe(std::uint32_t group, const std::string& description) override {
@@ -59,20 +56,18 @@ class FlightWriter : public Observer {
   std::string group_failed(const std::string& reason) override;
 
  private:
-  // The entries of an operation: one, or one for each message. `number`: 1 + the first id; 0: there is none.
+  // An operation has one entry, or one per message. `number`: 1 + the first id; 0: none.
   template <typename Change>
   void change(const Operation& operation, std::uint64_t number, Change&& change);
 
   const std::shared_ptr<FlightLog> log_;
   std::mutex messages_mutex_;
-  // Issued so far, by (group, send, peer, tag).
   std::map<std::uint32_t, std::map<std::tuple<bool, int, int>, std::uint64_t>> messages_;
   std::atomic<int> rank_;
   const FlightWriterOptions options_;
   const FileWriter file_;
 };
 
-// The pickle itself.
 std::string pickle(const FlightLog::Snapshot& shot, const FlightWriterOptions& options,
                    const std::string& reason);
 

@@ -8,10 +8,9 @@
 namespace mpi_gdr {
 namespace {
 
-// How long a failure waits for the file: it may hold the progress role, and several groups may fail at once.
+// Short: the caller may hold the progress role, and several groups may fail at once.
 constexpr auto kTracePatience = std::chrono::milliseconds(50);
 
-// The last min(count, capacity) records of a ring, oldest first.
 template <typename T>
 std::vector<T> last_of(const T* ring, std::uint64_t count, std::size_t capacity) {
   std::vector<T> records;
@@ -31,10 +30,9 @@ void add_peer(TracedRound& record, std::int32_t peer, std::int32_t self) {
   ++record.peer_count;
 }
 
-// Of one schedule that runs. Belongs to the holder of the progress role; the trace outlives it.
+// Observes one schedule. Used by the holder of the progress role; the trace outlives it.
 class RoundTrace final : public RoundObserver {
  public:
-  // `rank`: this one, which is no peer.
   RoundTrace(Trace& trace, const Schedule& schedule, DataType dtype, int rank)
       : trace_(trace),
         schedule_(schedule),
@@ -44,7 +42,7 @@ class RoundTrace final : public RoundObserver {
   void began(int lane) override { lanes_[static_cast<std::size_t>(lane)].began = Clock::now(); }
   void worked(int lane) override { lanes_[static_cast<std::size_t>(lane)].worked = Clock::now(); }
   void ended(int lane, std::uint32_t index, const Round& round) override {
-    // Not by the constructor, which runs on the issuing thread.
+    // Not in the constructor, which runs on the issuing thread.
     if (execution_ == 0) execution_ = trace_.execution();
     const LaneTimes& times = lanes_[static_cast<std::size_t>(lane)];
     TracedRound record;

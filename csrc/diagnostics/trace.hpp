@@ -1,14 +1,8 @@
-// What the engine did and when: operations, and the rounds of their lanes (MPI_GDR_TRACE).
-// docs/tracing.md says how the file looks.
+// Operations and the rounds of their lanes (MPI_GDR_TRACE, docs/tracing.md), in two rings of `capacity`
+// records. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share.
 //
-// Threads. started(), chosen(), entered(), execution() and round() are called by the holder of the progress
-// role, ended() by the thread that ends the operation, snapshot() and write() by any thread at any time. One
-// mutex is held for the copy of one record, or of all of them by snapshot(); never across a call of the
-// transport.
-//
-// Memory: two rings of `capacity` records, made up front; a new record takes the place of the oldest.
-//
-// Times are nanoseconds of the steady clock (CLOCK_MONOTONIC), which all processes of a host share.
+// Threads: started(), chosen(), entered(), execution() and round() need the progress role; ended(),
+// snapshot() and write() do not. The mutex is never held across a transport call.
 #pragma once
 
 #include <chrono>
@@ -28,22 +22,22 @@
 namespace mpi_gdr {
 
 struct TracedOperation {
-  std::uint64_t id = 0;                             // of the trace: counts from 1 as operations start
+  std::uint64_t id = 0;                             // counts from 1 as operations start
   std::int64_t issued = 0, started = 0, ended = 0;  // ended 0: not yet
   ShortText<40> name;                               // "all_reduce"
   ShortText<40> group;
   ShortText<24> algorithm;
-  ShortText<24> dtype;   // "float32"; empty where the operation has none
+  ShortText<24> dtype;   // "float32"; empty: none
   ShortText<96> detail;  // "float32[1024] op=sum"
   std::uint64_t sequence = 0;
-  std::uint64_t count = 0, bytes = 0;  // of this rank's contribution: elements of `dtype`, bytes
+  std::uint64_t count = 0, bytes = 0;  // of this rank's contribution
   Channel channel = Channel::Collective;
   bool failed = false;
 };
 
 struct TracedRound {
   std::uint64_t operation = 0;  // TracedOperation::id
-  // Its messages were posted, its copies and reductions were done, all of it was over.
+  // When its messages were posted, its copies and reductions were done, and all of it was over.
   std::int64_t began = 0, worked = 0, ended = 0;
   std::uint64_t sent = 0, received = 0, local = 0;  // bytes; local: read by copies and reductions
   std::uint32_t round = 0;                          // in the lane
@@ -51,14 +45,14 @@ struct TracedRound {
   std::uint16_t steps[kStepKindCount] = {};         // by StepKind
   std::uint8_t lane = 0;
   static constexpr int kPeers = 8;
-  std::uint8_t peer_count = 0;      // in `peers`, sorted, each once; those beyond kPeers are left out
+  std::uint8_t peer_count = 0;      // in `peers`, sorted and unique; those beyond kPeers are dropped
   std::int32_t peers[kPeers] = {};  // ranks in the group
 };
 
 struct TraceOptions {
   std::string path;        // of this rank's file
   int rank = 0, size = 1;  // of the world
-  std::string version;     // of this software
+  std::string version;     // of this library
   std::size_t capacity = 32768;
 };
 
@@ -68,10 +62,9 @@ class Trace : public Observer, public ExecutionObserver, public std::enable_shar
 
   const TraceOptions& options() const { return options_; }
 
-  // An operation begins; returns its id, which the operation keeps.
   std::uint64_t started(const TracedOperation& operation);
   void chosen(const Operation& operation, std::uint64_t number) override;
-  // Ignored if the record is gone, or was ended before.
+  // Ignored if the record was reused or has ended.
   void ended(std::uint64_t id, Clock::time_point now, bool failed);
   void entered(std::uint64_t id) override { current_ = id; }
   std::uint64_t started(const Operation& operation, std::uint64_t number, Clock::time_point now) override;
@@ -81,45 +74,42 @@ class Trace : public Observer, public ExecutionObserver, public std::enable_shar
   std::string group_failed(const std::string& reason) override;
   ExecutionObserver* rounds() override { return this; }
   std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType dtype, int rank) override;
-  // A number for one more schedule that runs.
   std::uint32_t execution() { return ++executions_; }
-  // `record.operation` is filled in.
   void round(TracedRound record);
 
   struct Snapshot {
     std::vector<TracedOperation> operations;  // by id
-    std::vector<TracedRound> rounds;          // as they ended
+    std::vector<TracedRound> rounds;          // in the order of their ends
     std::uint64_t dropped_operations = 0, dropped_rounds = 0;
     std::int64_t now = 0;
     std::int64_t unix_offset = 0;  // from the steady clock to the epoch, ns
   };
   Snapshot snapshot() const;
 
-  // Writes the file, in the place of an earlier one. Never throws. Of a trace in a shared_ptr.
+  // Replaces the file. Never throws. The trace must be in a shared_ptr.
   FileWriter::Result write(const std::string& reason, std::chrono::milliseconds patience) const;
 
  private:
-  // With mutex_ held; null: it was never traced, or a later one has its place.
+  // With mutex_ held. Null: never traced, or its record was reused.
   TracedOperation* find(std::uint64_t id);
 
   const TraceOptions options_;
   const FileWriter file_;
-  // Of the holder of the progress role.
+  // Guarded by the progress role.
   std::uint64_t current_ = 0;
   std::uint32_t executions_ = 0;
 
-  mutable std::mutex mutex_;  // all below
+  mutable std::mutex mutex_;  // guards all below
   const std::unique_ptr<TracedOperation[]> operations_;
   const std::unique_ptr<TracedRound[]> rounds_;
   std::uint64_t operation_count_ = 0, round_count_ = 0;  // ever recorded
 };
 
-// The trace as a file: JSON in the Chrome trace event format (object form), which Perfetto and
-// chrome://tracing read. `reason`: why it is written, for the reader.
+// JSON in the Chrome trace event format (object form), for Perfetto and chrome://tracing. `reason` is stored.
 std::string chrome_trace(const Trace::Snapshot& shot, const TraceOptions& options, const std::string& reason);
 
-// The file of one rank: %r in `pattern` is its rank, %h the host's name, %p the process id. Without %r, a job
-// of several ranks has ".rank<rank>" put in front of the file name's extension: "step.rank3.json".
+// File of one rank: %r in `pattern` is its rank, %h the host, %p the process id. Without %r, a job of several
+// ranks has ".rank<rank>" inserted before the extension: "step.rank3.json".
 std::string trace_path(const std::string& pattern, int rank, int size);
 
 }  // namespace mpi_gdr

@@ -33,7 +33,6 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
-// Nanoseconds as the format's microseconds, without a detour through floating point.
 std::string microseconds(std::int64_t ns) {
   char text[32];
   std::snprintf(text, sizeof text, "%s%lld.%03lld", ns < 0 ? "-" : "",
@@ -41,7 +40,6 @@ std::string microseconds(std::int64_t ns) {
   return text;
 }
 
-// {"a": 1, "b": "text"}, piece by piece.
 class Object {
  public:
   Object& number(std::string_view key, std::uint64_t value) { return raw(key, std::to_string(value)); }
@@ -57,7 +55,7 @@ class Object {
   std::string text_ = "{";
 };
 
-// Puts spans that come by their begin into as few rows as can hold them without overlap.
+// Assigns spans, sorted by their begin, to as few rows as possible without overlap.
 class Rows {
  public:
   int row_of(std::int64_t begin, std::int64_t end) {
@@ -72,8 +70,7 @@ class Rows {
   std::vector<std::int64_t> ends_;
 };
 
-// What identifies a track, in the order in which tracks are shown. `kind`: 0 queue, then one per channel.
-// `part`, `lane`: -1 for the operations themselves.
+// Sorts as tracks are shown. `kind`: 0: queue, else 1 + channel. `part`, `lane`: -1: operations.
 using Track = std::tuple<int, int, int, int>;  // kind, row, part, lane
 
 std::string title(const Track& track) {
@@ -91,7 +88,6 @@ struct Event {
   std::string name, category, arguments;
 };
 
-// What a round did, by its kinds of steps: "send+recv".
 std::string name_of(const TracedRound& round) {
   std::string name;
   for (int k = 0; k < kStepKindCount; ++k)
@@ -126,14 +122,12 @@ std::string arguments_of(const TracedRound& r) {
   return a.end();
 }
 
-// Operations that overlap get rows of their own, and so do schedules of one operation; lanes of one schedule
-// never overlap themselves.
+// Overlapping operations, and schedules of one operation, get separate rows; a lane never overlaps itself.
 std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) {
   std::vector<Event> events;
   Rows queue;
   std::array<Rows, kChannelCount> rows;
-  std::unordered_map<std::uint64_t, std::size_t> operations;  // where the event of an operation is
-  // By the time of issue for the queue; they start in another order.
+  std::unordered_map<std::uint64_t, std::size_t> operations;  // index of an operation's event
   std::vector<const TracedOperation*> by_issue;
   for (const TracedOperation& o : shot.operations) by_issue.push_back(&o);
   std::ranges::sort(by_issue, {}, &TracedOperation::issued);
@@ -183,7 +177,7 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
     for (const Span* span : spans) {
       const int part = parts.row_of(span->begin, span->end);
       for (const TracedRound* r : span->rounds)
-        // A waiter may have given the operation up while a round was going on.
+        // A waiter may have timed the operation out during a round.
         events.push_back({{kind, row, part, r->lane},
                           std::min(r->began, end),
                           std::min(r->ended, end),
@@ -199,7 +193,7 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
 
 std::string chrome_trace(const Trace::Snapshot& shot, const TraceOptions& options,
                          const std::string& reason) {
-  std::uint64_t orphans = 0;  // rounds whose operation's record is gone
+  std::uint64_t orphans = 0;  // rounds whose operation was dropped
   const std::vector<Event> events = lay_out(shot, orphans);
   std::map<Track, int> tracks;
   for (const Event& event : events) tracks.emplace(event.track, 0);

@@ -19,7 +19,7 @@ constexpr int kOpen = O_PATH | O_DIRECTORY | O_CLOEXEC;
   fail(ErrorCode::System, call, " ", path, ": ", std::strerror(errno));
 }
 
-// For the owner only: texts may name files and hosts.
+// Owner only: the files may contain names of files and hosts.
 void make_directories(const std::string& path) {
   if (path.empty() || ::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return;
   if (errno != ENOENT) fail_at("mkdir", path);
@@ -32,7 +32,7 @@ void check(int descriptor, const std::string& path, FolderUse use) {
   if (::fstat(descriptor, &status) != 0) fail_at("stat", path);
   const bool job = use == FolderUse::Job;
   if (status.st_uid != ::geteuid() && (job || status.st_uid != 0))
-    fail(ErrorCode::System, path, " belongs to the user with number ", status.st_uid,
+    fail(ErrorCode::System, path, " belongs to uid ", status.st_uid,
          ", who can put other files there; expected a folder of this user (", ::geteuid(),
          job ? ")" : ") or of root");
   const bool sticky = status.st_mode & S_ISVTX;

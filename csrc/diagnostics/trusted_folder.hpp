@@ -1,6 +1,5 @@
-// Folders for files of this job: made where they are missing, and opened in such a way that no other user can
-// have put them there, or put anything into them. Who reads a flight log runs what stands in it (torch's
-// analyzer unpickles), so that a folder in /tmp must not be taken on its name alone. Thread-safe.
+// Folders into which no other user can have written: torch's analyzer unpickles flight logs, so a name in
+// /tmp must not be trusted. Thread-safe.
 #pragma once
 
 #include <string>
@@ -9,27 +8,25 @@
 namespace mpi_gdr {
 
 enum class FolderUse {
-  Job,   // made by and for this job, under a name that cannot be guessed: of this user, who alone may write
-  Named  // the user has chosen it: of this user or root; others may write only if the sticky bit is set
+  Job,   // created by this job under an unguessable name: owned and writable only by this user
+  Named  // chosen by the user: owned by this user or root; writable by others only with the sticky bit
 };
 
 class TrustedFolder {
  public:
-  // Makes what is missing of the path (of a Job's the last part, too), for the owner only. "": the current
-  // folder. Throws Error(System), a sentence that says what was expected.
+  // Creates missing folders (also a Job's last one). "": the current folder. Throws Error(System).
   TrustedFolder(const std::string& path, FolderUse use);
   ~TrustedFolder();
   TrustedFolder(const TrustedFolder&) = delete;
   TrustedFolder& operator=(const TrustedFolder&) = delete;
 
-  // For openat() and the like, not for reading.
   int descriptor() const { return descriptor_; }
 
  private:
   int descriptor_ = -1;
 };
 
-// "folder", "file" of "folder/file"; of a plain name "" and that name.
+// "folder", "file" of "folder/file"; "" and the name of a plain name.
 std::pair<std::string, std::string> split_path(const std::string& path);
 
 }  // namespace mpi_gdr

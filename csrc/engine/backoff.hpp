@@ -1,4 +1,3 @@
-// What a thread does between two polls that moved nothing.
 #pragma once
 
 #include <sched.h>
@@ -20,17 +19,16 @@ inline void rest(const Doorbell& bell, std::chrono::microseconds duration) {
 
 class Backoff {
  public:
-  // `crowding` outlives it.
   explicit Backoff(Crowding& crowding) : crowding_(crowding) {}
   void moved() {
     if (idle_ > 0 && since_ == Crowding::Clock::time_point{}) crowding_.met();
     idle_ = 0;
     since_ = {};
   }
-  // `bell`: the only thing that the last poll found to wait for; its flag is null if that is not known.
+  // `bell`: the only thing the last poll waits for; a null flag: unknown.
   void idle(const Doorbell& bell) {
     if (idle_ == 0) spins_ = crowding_.spins(Crowding::Clock::now()) ? kSpins : 0;
-    if (idle_++ < spins_) return;  // without a look at the clock
+    if (idle_++ < spins_) return;  // without reading the clock
     const auto now = Crowding::Clock::now();
     if (since_ == Crowding::Clock::time_point{}) {
       since_ = now;
@@ -48,18 +46,17 @@ class Backoff {
   }
 
  private:
-  // Some 25 us of polling: longer than a rank that was just given its core needs for a small call. Then
-  // yields, which cost less than two polls where no other thread wants the core.
+  // About 25 us: a rank that has just got its core needs less for a small call. Yields follow, which cost
+  // less than two polls if no thread wants the core.
   static constexpr int kSpins = 200;
   static constexpr std::chrono::microseconds kLongYields{50000};
-  // Between ranks that share a core a yield is the quickest way from one to the next: the core need not be
-  // woken from its idle state, which costs some 50 us in a virtual machine. Beside other programs that
-  // compute, a yield costs their time slices (sched(7)), and only sleep hands the core to another rank.
+  // Ranks on one core switch fastest by yielding: waking an idle core costs 50 us in a virtual machine.
+  // Beside other programs a yield costs a time slice (sched(7)); only sleep passes the core to a rank.
   static constexpr std::chrono::microseconds kYields{500}, kCrowdedYields{25};
   static constexpr std::chrono::microseconds kNap{50};
   Crowding& crowding_;
-  int idle_ = 0, spins_ = 0;           // polls since the last that moved something; of them to spin
-  Crowding::Clock::time_point since_;  // it yields; the epoch: not yet
+  int idle_ = 0, spins_ = 0;           // polls without progress; how many of them spin
+  Crowding::Clock::time_point since_;  // of yielding; the epoch: not yet
 };
 
 }  // namespace mpi_gdr

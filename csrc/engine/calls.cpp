@@ -10,7 +10,7 @@
 namespace mpi_gdr {
 namespace {
 
-// Bytes that this rank brings in; without an Input, those that it gives or gets.
+// This rank's contribution in bytes; without an input, what it sends or receives.
 std::uint64_t contribution(const CollectiveSpec& spec) {
   const bool any = traits(spec.collective).input != Contents::None;
   return (any ? input_count(spec) : spec.count) * item_size(spec.dtype);
@@ -37,8 +37,7 @@ void check(const MessageCall& m, const GroupShape& group) {
 
 }  // namespace
 
-// Of few tags most go to the slots, which bound what runs at once.
-CollectiveTags::CollectiveTags(int max_tag) {
+CollectiveTags::CollectiveTags(int max_tag) {  // slots get most of few tags: they bound what is in flight
   const std::uint64_t all = (static_cast<std::uint64_t>(max_tag) + 1) / kTagsPerCollective;
   kinds = all < 512 ? 1 : std::clamp<std::uint64_t>(all / 4096, 2, 31);
   slots = std::max<std::uint64_t>(all / kinds, 1);
@@ -85,7 +84,7 @@ CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence, std::uint6
   call.collective = spec.collective;
   if (reduces(spec.collective)) call.op = spec.op;
   if (has_root(spec.collective)) call.root = spec.root;
-  // What two ranks of an all_to_all exchange is theirs to compare; nobody chose the dtype of no data.
+  // An all_to_all is compared by pairs of ranks; the dtype of no data is arbitrary.
   std::uint64_t bytes = spec.collective == Collective::AllToAll ? 0 : spec.count * item_size(spec.dtype);
   call.uneven = !spec.counts.empty();
   if (call.uneven) {
@@ -104,7 +103,7 @@ CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence, std::uint6
   hash.add_word(bytes);
   for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(call.dtype))
     hash.add_word(word);
-  call.history = hash.value() ^ hash.value() >> 32;  // a product's low bits depend on few
+  call.history = hash.value() ^ hash.value() >> 32;  // low bits of a product depend on few bits
   return call;
 }
 

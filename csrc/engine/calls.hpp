@@ -1,4 +1,4 @@
-// What is handed to Group::issue(): collectives and messages. Values and pure functions.
+// Arguments of Group::issue(): collectives and messages. Values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -14,62 +14,58 @@
 
 namespace mpi_gdr {
 
-// A collective on memory of the host or a device (IssueOptions::stream). Buffers as in schedule/spec.hpp.
+// On host memory or a device's (IssueOptions::stream). Buffers as in schedule/spec.hpp.
 struct CollectiveCall {
   CollectiveSpec spec;
   const void* input = nullptr;
   void* output = nullptr;
   double factor = 1.0;  // PreMulSum
-  // Of data that is only moved, for CallRecord: the tensors' dtype, a literal, and its bytes. Empty: as spec.
+  // For CallRecord of moved data: the tensors' dtype, a literal, and its bytes. Empty: as in spec.
   std::string_view dtype = {};
   std::uint64_t item_size = 1;
 };
 
-// Two collectives of which the second depends on the result of the first: sizes, then data. One part of an
-// operation, which takes both sequence numbers when it is issued.
+// Two collectives, sizes then data: one part of an operation, which takes both sequence numbers at once.
 struct ChainedCall {
   CollectiveCall first;
-  // Called once by the holder of the progress role when `first` is done: what comes next, or nothing, equal
-  // on all ranks; no all_to_all. Must not block, nor touch torch or the GIL; it allocates the memory of the
-  // second stage and keeps it alive. Never run by the library's own collective, whose calls match in the
-  // order in which they start.
+  // Called once, with the progress role, after `first`: returns the second stage, no all_to_all, or nothing,
+  // equal on all ranks. Must not block, use torch or the GIL; owns the memory of the second stage. Never a
+  // native collective: those match in the order in which they start.
   std::function<std::optional<CollectiveCall>()> next;
 };
 
 using Call = std::variant<CollectiveCall, MessageCall, ChainedCall>;
 
 bool is_all_to_all(const Call& call);
-// Of what the ranks agree on; of a chained call, what it begins with. Not of messages.
+// The spec on which ranks agree: the first stage of a chained call. Not for messages.
 const CollectiveSpec& spec_of(const Call& call);
-// Throws InvalidUsage unless a group of this shape may run these calls as one operation of this name.
+// Throws InvalidUsage unless a group of this shape may run these calls as the operation of this name.
 struct GroupShape {
   const std::string& name;
   int rank, size, max_tag;
 };
 void check(const std::vector<Call>& calls, const std::string& operation, const GroupShape& group);
 void check(const CollectiveSpec& spec, std::string_view operation, const GroupShape& group);
-// The tags of collectives: distinct for consecutive ones, and, with enough tags, for calls that differ.
+// Tags differ between consecutive collectives and, if there are enough tags, between different calls.
 struct CollectiveTags {
   explicit CollectiveTags(int max_tag);
   int base(const CallRecord& call) const {
     return static_cast<int>(call.sequence % slots + slots * (call.history % kinds)) * kTagsPerCollective;
   }
-  // Equal on ranks whose calls differ.
-  int header(std::uint64_t sequence) const {
+  int header(std::uint64_t sequence) const {  // equal on all ranks, even for different calls
     return static_cast<int>(sequence % slots) * kTagsPerCollective + kHeaderTag;
   }
-  std::uint64_t slots;  // sequence numbers before they repeat
-  std::uint64_t kinds;  // of calls of one sequence number; 1: differing ones match
+  std::uint64_t slots;  // sequence numbers until tags repeat
+  std::uint64_t kinds;  // of calls per sequence number; 1: different calls match
 };
-// What all ranks must call alike, the rest of it is zero. `history` of the calls before.
+// The fields that must be equal on all ranks; others are zero. `history`: of earlier calls.
 CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence = 0, std::uint64_t history = 0);
 
-// All that issuing needs to know of a call by itself.
 struct ResolvedCall {
-  std::uint64_t sequences = 0;       // numbers, and with them tags, that it takes; 0: a message
-  std::uint64_t bytes = 0;           // that this rank brings in; of a message, all of it
+  std::uint64_t sequences = 0;       // sequence numbers that it takes; 0: a message
+  std::uint64_t bytes = 0;           // this rank's contribution; of a message, all
   std::uint64_t largest_buffer = 0;  // bytes
-  CallRecord record = {};            // of a message: nothing
+  CallRecord record = {};            // empty for messages
 };
 ResolvedCall resolve(const Call& call, std::uint64_t sequence = 0, std::uint64_t history = 0);
 

@@ -13,18 +13,17 @@ struct Completer::Pool : std::enable_shared_from_this<Pool> {
   std::condition_variable changed;
   Callbacks queue;
   int threads = 0;
-  int available = 0;  // threads that wait for a callback, or are just starting
+  int available = 0;  // waiting for a callback, or starting
   bool stopping = false;
 
-  // With the mutex: somebody shall be free to take the front of the queue.
-  void ensure_taker() noexcept {
+  void ensure_taker() noexcept {  // with the mutex
     if (queue.empty() || available > 0) return;
     try {
       quiet_thread("mpigdr-complete", [pool = shared_from_this()] { pool->run(); }).detach();
       ++threads;
       ++available;
-    } catch (const std::exception& e) {  // no thread, no memory
-      // One that is running takes it when it is free, unless it waits for exactly this one.
+    } catch (const std::exception& e) {
+      // A running thread takes the callback later, unless it waits for exactly this one.
       warn("cannot start another completer thread: ", e);
     }
   }
@@ -51,7 +50,7 @@ struct Completer::Pool : std::enable_shared_from_this<Pool> {
       } catch (const std::exception& e) {
         warn("a completion callback threw: ", e);
       }
-      one.clear();  // destroys what it held here, not under the lock
+      one.clear();  // destroyed without the lock
       lock.lock();
       ++available;
     }
@@ -68,7 +67,7 @@ Completer::Completer() : pool_(std::make_shared<Pool>()) {
 
 void Completer::push(Callbacks& callbacks) noexcept {
   if (callbacks.empty()) return;
-  Callbacks dropped;  // after the lock
+  Callbacks dropped;  // destroyed without the lock
   std::lock_guard lock(pool_->mutex);
   if (pool_->stopping) return dropped.swap(callbacks);
   pool_->queue.splice(pool_->queue.end(), callbacks);

@@ -1,7 +1,5 @@
-// Runs the callbacks of finished operations (Futures, Python hooks), which may take the GIL and may block.
-//
-// A callback may wait for the Future of another operation (PowerSGD does): whenever a callback is queued and
-// no thread is free, one more is started. Callbacks have no order. Thread-safe.
+// Runs callbacks of finished operations (Futures, Python hooks), in no order. Thread-safe. They may take the
+// GIL, block, or wait for another operation's Future (PowerSGD does): if no thread is free, one is started.
 #pragma once
 
 #include <chrono>
@@ -16,17 +14,16 @@ class Completer {
   Completer();  // starts the first thread
   ~Completer() { stop(std::chrono::seconds(2)); }
 
-  // Lists are handed over without allocating: a Future that is not completed for want of memory is a hang.
+  // Lists move without allocating: without memory a Future would never complete.
   using Callbacks = std::list<std::function<void()>>;
 
-  // Leaves `callbacks` empty. Never waits for a callback. After stop() they are dropped.
-  void push(Callbacks& callbacks) noexcept;
+  void push(Callbacks& callbacks) noexcept;  // empties it; does not block; drops after stop()
 
-  // Runs what is queued, then ends the threads, or leaves them behind after `patience`. Idempotent.
+  // Runs queued callbacks and ends the threads; leaves them behind after `patience`. Idempotent.
   void stop(std::chrono::milliseconds patience);
 
  private:
-  struct Pool;  // shared with the threads, which may outlive the Completer
+  struct Pool;  // threads may outlive the Completer
   const std::shared_ptr<Pool> pool_;
 };
 

@@ -1,5 +1,4 @@
-// Whether this process shares its cores with others: by a count of ranks and cores at the start, or measured,
-// since containers, quotas and other jobs are in no count.
+// Whether this process shares its cores: counted at the start, and measured, as counts miss containers.
 #pragma once
 
 #include <atomic>
@@ -7,31 +6,25 @@
 
 namespace mpi_gdr {
 
-// One of a process. Thread-safe.
-class Crowding {
+class Crowding {  // one per engine; thread-safe
  public:
   using Clock = std::chrono::steady_clock;
-  // `counted`: more ranks than cores.
-  explicit Crowding(bool counted) : counted_(counted) {}
+  explicit Crowding(bool counted) : counted_(counted) {}  // `counted`: more ranks than cores.
   bool counted() const { return counted_; }
 
-  // A yield has lasted from `begin` to `end`.
   void yielded(Clock::time_point begin, Clock::time_point end) {
     if (end - begin > kAlone) remember(shared_until_, end + kRemembered);
     if (end - begin > kSlice) remember(slices_until_, end + kRemembered);
   }
-  // Somebody else wants the cores.
+  // Another thread wants the cores; slices(): and keeps them for whole time slices.
   bool shared(Clock::time_point now) const { return counted_ || before(now, shared_until_); }
-  // And keeps them for whole time slices.
   bool slices(Clock::time_point now) const { return before(now, slices_until_); }
 
-  // How a wait begins. Where cores are shared, spinning is right while the awaited rank runs on another core,
-  // and lost where it waits for this one: the last waits decide, and one of a few tries again.
+  // Spinning on shared cores pays if the awaited rank runs elsewhere: recent waits decide; some try again.
   bool spins(Clock::time_point now) const {
     return !shared(now) || misses_.load(std::memory_order_relaxed) % kTryAgain == 0;
   }
-  // A wait ended while it spun, or did not.
-  void met() {
+  void met() {  // a wait ended while spinning; missed(): later
     if (misses_.load(std::memory_order_relaxed) != 0) misses_.store(0, std::memory_order_relaxed);
   }
   void missed() { misses_.fetch_add(1, std::memory_order_relaxed); }
@@ -45,9 +38,9 @@ class Crowding {
     return now.time_since_epoch().count() < until.load(std::memory_order_relaxed);
   }
 
-  // Longer than a yield to nobody, shorter than two changes of process.
+  // Longer than a yield without a taker, shorter than two process switches.
   static constexpr std::chrono::microseconds kAlone{2};
-  // Shorter than any slice that Linux gives, longer than what a rank does between two waits.
+  // Shorter than any Linux time slice, longer than a rank's work between two waits.
   static constexpr std::chrono::microseconds kSlice{1000};
   static constexpr std::chrono::milliseconds kRemembered{20};
   static constexpr unsigned kTryAgain = 16;

@@ -1,4 +1,3 @@
-// Collectives on a device's memory: how a call becomes a device program and a host program.
 #include <utility>
 
 #include "common/error.hpp"
@@ -11,7 +10,6 @@
 namespace mpi_gdr {
 namespace {
 
-// Null for nothing.
 template <typename Allocate>
 void* keep(DeviceWork& work, std::uint64_t bytes, const Allocate& allocate) {
   if (bytes == 0) return nullptr;
@@ -21,13 +19,13 @@ void* keep(DeviceWork& work, std::uint64_t bytes, const Allocate& allocate) {
 
 }  // namespace
 
-void ProgramFactory::keep_for_good(std::shared_ptr<const ipc::DeviceNode> node) {
+void ProgramFactory::keep_until_exit(std::shared_ptr<const ipc::DeviceNode> node) {
   static_cast<void>(new std::shared_ptr<const ipc::DeviceNode>(std::move(node)));
 }
 
-// By whichever thread drops the last reference, nobody may touch the device any more.
+// Any thread may drop the last reference, when the device must not be called.
 ProgramFactory::~ProgramFactory() {
-  if (device_node_) keep_for_good(std::move(device_node_));
+  if (device_node_) keep_until_exit(std::move(device_node_));
 }
 
 std::shared_ptr<const ipc::DeviceNode> ProgramFactory::share_devices(
@@ -53,7 +51,7 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const Phase& phase, 
       return std::make_shared<StreamExecution>(schedule, binding, transport_, target.flags);
     case Phase::Kind::Devices:
       check_device(phase.spec, target);
-      // To map what others have may wait for the device.
+      // Mapping memory may wait for the device.
       if (!Gate::any_holds_a_stream()) device_node_->refresh(numbered.counters.device_slots);
       return std::make_shared<PeerExecution>(schedule, binding, device_node_,
                                              numbered.counters.device_slots++,
@@ -71,7 +69,7 @@ void ProgramFactory::make_programs(const CollectiveCall& call, const Numbered& n
   numbered.counters.all_to_alls += call.spec.collective == Collective::AllToAll && !plan.algorithm->shared;
   const Phases alone = plan.phases ? Phases{} : whole_of(call.spec, plan.schedule);
   const Phases& made = plan.phases ? *plan.phases : alone;
-  // Counted on all ranks, also on those that send nothing between the nodes.
+  // Counted on all ranks, even if this one sends nothing between nodes.
   const bool acknowledged = is_acknowledged(made.one_way, call.spec, numbered.counters);
   void* const common = keep(work, made.scratch_count * item_size(call.spec.dtype), target.device_memory);
   const auto memory = [&](Buffer buffer) {
@@ -101,25 +99,26 @@ ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& 
   Captured captured;
   for (const Call& any : calls) {
     const auto* const call = std::get_if<CollectiveCall>(&any);
-    std::string why = "messages are carried by the host";
+    std::string why = "the host transfers messages";
     if (call) {
       const Plan plan = this->plan(call->spec, true);
       why.clear();
-      // Some ranks' part of an all_to_all by messages may be without any.
+      // This rank's part of an all_to_all by messages may be empty.
       if (plan.phases || (size_ > 1 && is_all_to_all(any) && !plan.schedule->shared))
-        why = "it goes by messages, which the host carries";
+        why = "uses messages, which the host transfers";
       if (why.empty() && can_be_captured(*plan.schedule, why)) {
         if (plan.schedule->shared) check_device(call->spec, target);
         captured.waits |= plan.schedule->shared;
         captured.programs.emplace_back(plan, bind(*call, Channel::Accelerator, {}, false));
         continue;
       }
-      why = "by the algorithm " + std::string(plan.algorithm->name) + ' ' + why;
+      why = "algorithm " + std::string(plan.algorithm->name) + ' ' + why;
     }
-    fail(ErrorCode::InvalidUsage, name, ": the current stream is being captured into a graph, and group ",
-         options_.group.name, " cannot replay this call: ", why,
-         ". Call it outside of the graph. What can be replayed are collectives of a group on one host whose "
-         "devices share staging memory");
+    fail(
+        ErrorCode::InvalidUsage, name, ": the current stream is being captured into a graph, and group ",
+        options_.group.name, " cannot replay this call: ", why,
+        ". Call it outside of the graph. Only collectives of a group on one host whose devices share staging "
+        "memory can be replayed");
   }
   if (captured.waits) captured_on_.store(device_node_.get(), std::memory_order_release);
   return captured;

@@ -32,19 +32,18 @@ bool Endings::finish(Operation& operation, std::exception_ptr error) noexcept {
     observers_.each(operation.numbers, [&](Observer& o, const auto& number) {
       o.ended(operation, number, now, failed ? &text : nullptr);
     });
-  } catch (const std::bad_alloc&) {
-    // The observers lack its end.
+  } catch (const std::bad_alloc&) {  // observers miss its end
   }
   if (!operation.try_finish(std::move(error), now, callbacks)) return false;
   observers_.each(operation.numbers,
                   [&](Observer& o, const auto& number) { o.settled(operation, number, now, failed); });
   if (operation.on_ended) operation.on_ended(operation);
-  if (failed) operation.release_device();  // also where no pass will ever abandon it
+  if (failed) operation.release_device();  // no pass may ever abandon it
   operation.group().one_finished();
   outstanding_.remove(operation);
-  // Engine::carry() leaves `waiters` before it looks for the end; this writes there: one sees the other.
+  // Engine::carry() leaves `waiters` before it reads finished(); this writes it after: one sees the other.
   if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
-    // No waiter: the tensors are released after the pass, since that may need the GIL.
+    // Released after the pass: may need the GIL.
     try {
       unreleased_.push_back(operation.shared_from_this());
     } catch (const std::bad_alloc&) {
@@ -57,13 +56,12 @@ bool Endings::finish(Operation& operation, std::exception_ptr error) noexcept {
 
 void Endings::fail_operation(Operation& operation, std::exception_ptr error) noexcept {
   operation.abandon();
-  // Its buffers may still be written by a peer or by the library: they are never given back.
-  operation.leak();
+  operation.leak();  // a peer or the library may still write there
   finish(operation, std::move(error));
 }
 
 void Endings::end_background(const GroupState* group, const std::string& reason) {
-  // One by one, without a list of them: this also runs when there is no memory.
+  // Without a list: there may be no memory.
   while (const OperationPtr operation = outstanding_.next_of(group)) {
     std::exception_ptr error;
     try {
@@ -71,8 +69,7 @@ void Endings::end_background(const GroupState* group, const std::string& reason)
     } catch (const std::bad_alloc&) {
       error = memory_error(*operation, reason);
     }
-    // The next pass, if there ever is one, abandons the requests. The buffers are not given back.
-    if (finish(*operation, error)) operation->leak();
+    if (finish(*operation, error)) operation->leak();  // the next pass, if any, abandons the requests
   }
 }
 
@@ -81,13 +78,13 @@ std::exception_ptr Endings::fail_group(Operation& operation, ErrorCode code, std
   GroupState& group = operation.group();
   if (!group.failed()) {
     const std::vector<int> pending = operation.pending_peers();
-    text = tell_failure(operation, std::move(text), &pending);
+    text = report_failure(operation, std::move(text), &pending);
     group.fail_with("the group failed earlier: " + text, code, false, others);
   }
   return make_error(code, text);
 }
 
-std::string Endings::tell_failure(Operation& operation, std::string text, const std::vector<int>* pending) {
+std::string Endings::report_failure(Operation& operation, std::string text, const std::vector<int>* pending) {
   observers_.each(operation.numbers, [&](Observer& o, const auto& number) {
     o.failed(operation, number, Clock::now(), text, pending);
   });
@@ -104,15 +101,15 @@ std::string Endings::timeout_text(const Operation& operation, Waiting waiting,
   if (waiting == Waiting::ForTheRole) {
     text << "; another thread has been busy or stuck inside the MPI library for longer than that";
   } else if (waiting == Waiting::ForItsTurn) {
-    text << "; it had not started: earlier operations of the group have not ended";
+    text << "; it had not started: earlier operations of the group have not completed";
   } else if (peers.empty() && operation.awaits_turn()) {
-    text << "; an earlier operation of the group has not begun on all ranks, and this one comes after it";
+    text << "; an earlier operation of the group has not begun on all ranks, and this one waits for it";
   } else if (peers.empty()) {
-    text << "; the library's own collective did not finish, or it had not started";
+    text << "; the MPI library's collective did not complete, or it had not started";
   } else if (peers.size() == 1 && peers.front() == kAnySource) {
     text << "; nothing arrived from any rank";
   } else if (peers.size() == 1 && peers.front() == operation.group().rank()) {
-    text << "; still waiting for this rank itself, which has not called the isend or irecv that matches";
+    text << "; still waiting for this rank itself, which has not called the matching isend or irecv";
   } else {
     text << "; still waiting for rank" << (peers.size() > 1 ? "s " : " ") << rank_list(peers);
   }

@@ -3,7 +3,7 @@
 namespace mpi_gdr {
 namespace {
 
-// The question takes the GIL, which another thread may hold for some milliseconds.
+// An interrupt callback takes the GIL, which may be held for milliseconds.
 constexpr std::chrono::milliseconds kAskEvery(200);
 constexpr const char* kShutDown = "the engine was shut down";
 
@@ -24,7 +24,7 @@ class Counted {
 std::shared_ptr<Engine> Engine::create(EngineOptions options) {
   std::shared_ptr<Engine> engine(new Engine(std::move(options)));
   engine->progress_thread_.begin(engine);
-  // The last copy of the result stops the threads. Threads that do not stop keep the engine itself.
+  // The last copy stops the threads; a thread that does not stop owns the engine.
   Engine* const address = engine.get();
   return {address, [engine = std::move(engine)](Engine*) mutable {
             engine->shutdown();
@@ -38,7 +38,7 @@ void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
   bool begun = false;
   if (begin_here) {
-    // As a waiter, which releases the buffers: to wake a completer thread takes longer than the operation.
+    // As a waiter: waking a completer thread takes longer than the operation.
     const Counted waiter(operation->waiters);
     std::vector<OperationPtr> ended;
     begun = progress_.try_begin(*operation, ended);
@@ -75,8 +75,7 @@ void Engine::later(std::function<void()> callback) {
 
 void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexcept {
   if (ended.empty()) return;
-  // That may take the GIL, which another thread may hold for long.
-  const Counted away(callers_, releases == Releases::ByCaller ? -1 : 0);
+  const Counted away(callers_, releases == Releases::ByCaller ? -1 : 0);  // may wait long for the GIL
   Completer::Callbacks callbacks;
   for (OperationPtr& operation : ended) {
     if (releases != Releases::Completer) {
@@ -101,10 +100,10 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
     auto deadline = operation.info().deadline;
     if (patience && *patience < deadline - Clock::now()) deadline = Clock::now() + *patience;
     Backoff backoff(crowding_);
-    Clock::time_point next_question{};  // the epoch: not known yet
+    Clock::time_point next_question{};  // the epoch: unset
     for (unsigned polls = 0; !operation.finished(); ++polls) {
       const bool looks = polls % 64 == 63;
-      // Before the pass, which ends well what was complete when the group failed.
+      // Read before the pass, which completes what was complete when the group failed.
       const bool failed = looks && (operation.group().failed() || outstanding_.stopped());
       Doorbell bell;
       try_pass(Releases::ByCaller, &operation, &bell) ? backoff.moved() : backoff.idle(bell);
@@ -131,7 +130,7 @@ void Engine::wait_all(GroupState& group) {
   const std::shared_ptr<Engine> self = shared_from_this();
   Backoff backoff(crowding_);
   while (group.outstanding() > 0 && !outstanding_.stopped()) {
-    // What is not in the background belongs to callers that wait for it themselves, and see to its deadline.
+    // Other operations have waiters, which observe their deadlines.
     const OperationPtr operation = outstanding_.next_of(&group);
     if (!operation) {
       try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
@@ -139,15 +138,14 @@ void Engine::wait_all(GroupState& group) {
     }
     try {
       wait(*operation);
-    } catch (const Error&) {
-      // Whoever holds the operation hears of it.
+    } catch (const Error&) {  // reported by its Work
     }
   }
 }
 
 void Engine::give_up(Operation& operation, ErrorCode code) {
   const OperationPtr held = operation.shared_from_this();
-  // A little patience, in case the role holder is about to end it properly.
+  // The role holder may be about to end it.
   std::unique_lock role = progress_.take_role(std::chrono::seconds(1));
   if (!operation.finished()) try {
       std::string text;
@@ -156,13 +154,13 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
         if (role) peers = operation.pending_peers();
         text = endings_.timeout_text(operation,
                                      role ? Endings::Waiting::ForPeers : Endings::Waiting::ForTheRole, peers);
-        text = endings_.tell_failure(operation, std::move(text), role ? &peers : nullptr);
+        text = endings_.report_failure(operation, std::move(text), role ? &peers : nullptr);
         operation.group().fail_with("the group failed earlier: " + text, ErrorCode::Timeout);
       } else {
         const std::string reason = operation.group().failure();
         text = operation.describe() + ": " + (reason.empty() ? kShutDown : reason);
       }
-      // The next pass, if there ever is one, abandons the requests. Buffers are not given back.
+      // The next pass, if any, abandons the requests.
       if (endings_.finish(operation, make_error(code, text))) operation.leak();
     } catch (const std::bad_alloc&) {
       const std::exception_ptr error = endings_.memory_error(operation, kNoMemoryForRecords);
@@ -170,7 +168,7 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
       if (endings_.finish(operation, error)) operation.leak();
     }
   if (role) role.unlock();
-  // Not by a pass: this waiter has its error, and must not get stuck in the transport.
+  // Without a pass: this waiter must not get stuck in the transport.
   const std::string reason = operation.group().failure();
   endings_.end_background(&operation.group(), reason.empty() ? kShutDown : reason);
 }
@@ -178,19 +176,19 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
 void Engine::abort(GroupState& group, const std::string& reason, ErrorCode code) {
   if (!group.failed())
     group.fail_with(reason + observers().group_failed("group " + group.name() + ": " + reason), code);
-  endings_.end_background(&group, group.failure());  // waiters see the failure by themselves
+  endings_.end_background(&group, group.failure());  // waiters see the failure
 }
 
 void Engine::lose(const std::vector<GroupState*>& groups, const std::string& reason) {
   watch_.lose(reason);
   std::vector<GroupState*> well = groups;
   std::erase_if(well, [](const GroupState* g) { return g->failed(); });
-  // Once for all, and before any of them fails: its text says where the log is, and a process may end then.
+  // Once, before any group fails: the text names the log, and the process may end then.
   if (!well.empty()) {
     std::string names = "group " + well.front()->name();
     if (well.size() > 1) names += " and " + std::to_string(well.size() - 1) + " more";
     const std::string text = reason + observers().group_failed(names + ": " + reason);
-    for (GroupState* group : well) group->fail_with(text, ErrorCode::Remote, false, Others::Know);
+    for (GroupState* group : well) group->fail_with(text, ErrorCode::Remote, false, Others::Notified);
   }
   for (GroupState* group : groups) endings_.end_background(group, group->failure());
 }
@@ -202,7 +200,7 @@ void Engine::close(GroupState& group) {
   while (group.outstanding() > 0 && !stuck()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
   const std::unique_lock role = progress_.take_role(std::chrono::seconds(1));
   if (!role || group.outstanding() > 0) {
-    // A thread is, or was until just now, inside the transport for this group.
+    // A thread is, or just was, in the transport for this group.
     group.fail_with("the group was destroyed while a thread was stuck in the MPI library");
   }
   if (role) progress_.close(group);
@@ -221,9 +219,8 @@ bool Engine::shutdown() {
   std::unique_lock role = progress_.take_role(std::chrono::seconds(1));
   bool outstanding = outstanding_.background() > 0;
   endings_.end_background(nullptr, kShutDown);
-  // Without the transport, which could block: the requests stay as they are.
-  if (role) outstanding |= progress_.end_all(kShutDown);
-  outstanding_.stop();  // later submissions are refused; what slipped in just now is ended by its waiter
+  if (role) outstanding |= progress_.end_all(kShutDown);  // without the transport, which could block
+  outstanding_.stop();                                    // waiters end what was submitted just now
   left_behind_ = !role;
   ended_well_ = role && !outstanding;
   if (role) role.unlock();

@@ -1,15 +1,15 @@
-// Carries operations to their end. One per process (unit tests make one per emulated rank).
+// Runs operations to their end. One per process (unit tests: one per emulated rank).
 //
-// Progress (progress.hpp) holds the role in which operations advance, Endings (endings.hpp) how they end;
-// Engine decides which thread takes the role when. Issuers take it to begin what calls no library, then
-// waiters (a blocking collective costs no hand-off), and the progress thread for operations without one.
+// Progress (progress.hpp) advances operations, Endings (endings.hpp) ends them; Engine decides which thread
+// takes the progress role: an issuer, to begin operations that call no library; a waiter, which saves a
+// blocking collective the hand-off; the progress thread, for operations without a waiter.
 //
 //   issuing threads --Outstanding (mutex, short)--> role holder: waiting -> active -> finished
 //        finished --> waiters (atomic flag)
 //                 --> completer threads
 //
-// The caller that created it, the progress thread, and each waiter own it: a thread that never returns from
-// the transport is left behind with a valid engine. All public members are thread-safe.
+// Owned by its creator, the progress thread and each waiter: a thread that never returns from the transport
+// keeps a valid engine. Public members are thread-safe, except shutdown() and left_behind().
 #pragma once
 
 #include <atomic>
@@ -34,70 +34,65 @@ namespace mpi_gdr {
 
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  // The last copy of the result that goes calls shutdown().
+  // shutdown() runs when the last copy of the result is destroyed.
   static std::shared_ptr<Engine> create(EngineOptions options);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Makes progress until `operation` is finished; throws its error. At its deadline, or `patience` from now
-  // if that comes first, the operation and its group fail with Timeout. Releases the operation's buffers on
-  // success. `interrupt` is asked now and then, on this thread: an exception aborts the group and is thrown.
+  // Makes progress until `operation` has finished; throws its error, or releases its buffers. At its
+  // deadline, or after `patience`, the operation and its group fail with Timeout. `interrupt` is called about
+  // every 200 ms on this thread: an exception it returns aborts the group and is thrown.
   using Interrupt = std::exception_ptr (*)();
   void wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience = {},
             Interrupt interrupt = nullptr);
 
-  // The operation is consumed through a Future: the progress thread must not nap.
+  // No caller will wait for it (Future, polling): the progress thread must not leave it to one.
   void expect(Operation& operation);
 
-  // Transports are given this device's memory from now on. Any thread.
+  // From now on transports are given this device's memory.
   void serve(Device& device) { progress_thread_.serve(device); }
 
-  // Until all that the group has outstanding, and what others issue meanwhile, has ended: each at its
-  // deadline at the latest, also if a thread is stuck inside the transport.
+  // Blocks until nothing of the group is outstanding: until its last deadline, even if a thread is stuck.
   void wait_all(GroupState& group);
 
-  // Ends the group, without the transport: its running and later operations throw Aborted with `reason`.
+  // Fails the group without calling the transport: running and later operations throw Aborted with `reason`.
   void abort(GroupState& group, const std::string& reason, ErrorCode code = ErrorCode::Aborted);
 
-  // As abort() for all of them, because a member of each is gone: a thread that is then inside the transport
-  // for longer than `stuck_grace` is reported with `reason`, before a deadline.
+  // As abort(), for groups that lost a member; reports a thread that is stuck, even before a deadline.
   void lose(const std::vector<GroupState*>& groups, const std::string& reason);
 
-  // Runs what is outstanding to its end (at most until its deadline), then destroys the group's transport. Of
-  // a failed group the transport is leaked: peers may still write to memory it knows.
+  // Runs outstanding operations to their end, at most until their deadlines, then destroys the group's
+  // transport; leaks that of a failed group, since peers may still write to its memory.
   void close(GroupState& group);
 
-  // Runs this on a completer thread, which may take the GIL and may block.
+  // Runs `callback` on a completer thread; it may take the GIL and block.
   void later(std::function<void()> callback);
 
-  // Until nothing is outstanding in the background, for so long at most. Does not touch the transport.
+  // Blocks for at most `patience` until nothing is outstanding in the background. Never calls the transport.
   void settle(std::chrono::milliseconds patience) const;
 
-  // Stops the threads. Outstanding operations fail with Aborted. False if MPI must not be called any more: a
-  // thread is left behind in the transport, or something was outstanding. Idempotent.
+  // Stops the threads; outstanding operations fail with Aborted. False if MPI must not be called any more: a
+  // thread is stuck in the transport, or something was outstanding. Idempotent.
   bool shutdown();
-  // After shutdown(): a thread is inside the transport and may stay there.
-  bool left_behind() const { return left_behind_; }
+  bool left_behind() const { return left_behind_; }  // after shutdown(): a thread is stuck in the transport
 
-  // The first sequence number of this channel that has not ended in the background; the next one if none.
+  // The lowest sequence number outstanding in the background; the next one if there is none.
   std::uint64_t first_unfinished(const GroupState& group, Channel channel) const {
     return outstanding_.first_sequence(group, channel, group.sequence(channel));
   }
 
-  // Progress::stuck(): MPI must then not be called any more.
-  bool stuck() const { return progress_.stuck(); }
+  bool stuck() const { return progress_.stuck(); }  // MPI must not be called
 
   const Observers& observers() const { return endings_.observers(); }
 
   // --- for Group ---
-  // Takes an operation in. Then carry(), without a lock of a group, sees to one in the background: if
-  // `begin_here`, the calling thread makes its first steps, unless another one holds the role.
+  // submit() hands an operation over, carry() then ensures its progress, if in the background. `begin_here`:
+  // this thread starts it if the role is free; not with a group's lock held.
   void submit(const OperationPtr& operation) { outstanding_.submit(operation); }
   void carry(const OperationPtr& operation, bool begin_here);
-  // Who releases the buffers of what ended in a pass without a waiter: the thread that made the pass, after
-  // it, or a completer thread. ByCaller: a waiter, beside which the progress thread progresses meanwhile.
+  // Where buffers of operations without a waiter are released after a pass: on the thread that made it, or on
+  // a completer thread. ByCaller: on a waiter, while the progress thread takes over progress.
   enum class Releases { Here, ByCaller, Completer };
-  // Progress::try_pass(), then the release.
   bool try_pass(Releases releases, const Operation* awaited = nullptr, Doorbell* bell = nullptr,
                 std::shared_ptr<const shm::NodeMemory>* memory = nullptr);
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
@@ -105,10 +100,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
  private:
   explicit Engine(EngineOptions options);
-  // Without the role: what a pass has ended.
-  void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;
-  // For a waiter: ends the operation although the role may be stuck.
-  void give_up(Operation& operation, ErrorCode code);
+  void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;  // not with the role
+  void give_up(Operation& operation, ErrorCode code);  // for a waiter, even if the role is stuck
 
   const EngineOptions options_;
   const std::shared_ptr<ScratchPool> scratch_ = std::make_shared<ScratchPool>();
@@ -118,7 +111,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Progress progress_{options_, outstanding_, endings_};
   Crowding crowding_{options_.oversubscribed};
   std::atomic<int> callers_{0};
-  bool left_behind_ = false, ended_well_ = false;  // what shutdown() found
+  bool left_behind_ = false, ended_well_ = false;  // results of shutdown()
   ProgressThread progress_thread_{
       {outstanding_, callers_, crowding_,
        [this](auto& bell, auto& memory) { return try_pass(Releases::Completer, nullptr, &bell, &memory); }},

@@ -1,4 +1,3 @@
-// What an engine is made with.
 #pragma once
 
 #include <chrono>
@@ -13,18 +12,18 @@
 namespace mpi_gdr {
 
 struct EngineOptions {
-  bool oversubscribed = false;  // more ranks than cores on this node: give the core away at once when idle
+  bool oversubscribed = false;  // more ranks than cores on this node: idle threads yield at once
   std::chrono::microseconds longest_nap{200};
-  // How long past a deadline a thread may sit in one call of the transport before `on_stuck` is told.
+  // A longer pass counts as stuck, and is reported that long after a deadline.
   std::chrono::milliseconds stuck_grace{3000};
-  std::function<void(const std::string&)> on_stuck;  // default: report and end the process
+  std::function<void(const std::string&)> on_stuck;  // watch thread; default: report and end the process
   std::vector<std::shared_ptr<Observer>> observers;
-  // What is known of lost members of a group, or "". Called with the progress role when the transport reports
-  // an error, since a library does not say that the peer is dead.
+  // Names lost members of a group, or returns "". Called with the progress role for an error of the
+  // transport: libraries do not report that a peer has died.
   std::function<std::string(const GroupState&)> explain;
-  // Which member may be stopped or cut off, or "": asked when an operation has timed out, as above.
+  // Names a suspended or unreachable member, or returns "". Called on any thread when an operation times out.
   std::function<std::string(const GroupState&)> quiet;
-  // Called with the progress role for operations that are slow (GroupState::is_slow()); must not wait.
+  // Called with the progress role for slow operations (GroupState::is_slow()); must not block.
   std::function<void(const Operation&)> on_slow;
 };
 

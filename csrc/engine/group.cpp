@@ -15,7 +15,7 @@
 namespace mpi_gdr {
 namespace {
 
-// Bytes of a collective whose first steps cost the caller less than to wake the progress thread does.
+// Bytes up to which starting a collective costs less than waking the progress thread.
 constexpr std::uint64_t kBegunHere = 64 * 1024;
 
 GroupInfo info_of(const GroupOptions& options, int size) {
@@ -54,14 +54,14 @@ void Group::check(const std::vector<Call>& calls, const std::string& name) const
 std::string Group::algorithm(const CollectiveSpec& spec) const {
   mpi_gdr::check(spec, mpi_gdr::name(spec.collective), shape());
   if (failed()) fail(failure_code(), "the group failed earlier: ", failure());
-  std::lock_guard lock(issue_mutex_);  // the transport goes only after shut()
+  std::lock_guard lock(issue_mutex_);  // shut() precedes the end of the transport
   if (shut_) fail(ErrorCode::InvalidUsage, "algorithm: group ", name(), " has been destroyed");
   return programs_.choose(spec).algorithm->name;
 }
 
 Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel, bool on_device) const {
   Preview preview;
-  std::lock_guard lock(issue_mutex_);  // the transport goes only after shut()
+  std::lock_guard lock(issue_mutex_);  // shut() precedes the end of the transport
   if (shut_ || failed()) return preview;
   try {
     check(calls, "preview");
@@ -80,7 +80,7 @@ Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel, b
     if (!algorithms.count("p2p")) preview.sequence = next_sequence_[static_cast<int>(channel)];
     return preview;
   } catch (const std::exception&) {
-    return {};  // issue() will say so
+    return {};  // issue() reports it
   }
 }
 
@@ -94,7 +94,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
   Issue issue{std::move(calls), options};
   OperationInfo& info = issue.info;
   static_cast<Description&>(info) = std::move(static_cast<Description&>(options));
-  // The others carry the operation out: a later one of this rank must not be matched with it.
+  // The other ranks run the operation: this rank's next one must not match it.
   const auto refusal = [&](const char* why) {
     std::string text = (info.name.empty() ? "an operation" : info.name) +
                        (info.detail.empty() ? "" : ' ' + info.detail.str()) + ": " + why;
@@ -104,9 +104,9 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
   try {
     OperationPtr operation;
     {
-      // The order of sequence numbers is the order into the engine, and into a device's queues.
+      // One order for sequence numbers, the engine and a device's queues.
       std::lock_guard lock(issue_mutex_);
-      check_open(info.name);  // what follows asks the transport
+      check_open(info.name);  // the rest uses the transport
       operation = issue_locked(issue);
     }
     engine_.carry(operation, issue.begin_here);
@@ -114,7 +114,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
   } catch (const NoMemory& e) {
     throw NoMemory(refusal(e.what()));
   } catch (const Error& e) {
-    // Others are the caller's mistakes; a failure of the group by now, as launch() makes one, says it all.
+    // Other errors are the caller's; a failed group, as after launch(), has its reason.
     if ((e.code() != ErrorCode::System && e.code() != ErrorCode::Internal) || failed()) throw;
     throw Error(e.code(), refusal(e.what()));
   } catch (const std::bad_alloc&) {
@@ -140,7 +140,7 @@ OperationPtr Group::issue_locked(Issue& issue) {
   const std::uint64_t sequences = operation->info().sequences;
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
   try {
-    tell_observers(*operation, issue.calls);
+    notify_observers(*operation, issue.calls);
     issue.begin_here =
         operation->background() && operation->keeps_to_memory() &&
         (sequences ? issue.calls.size() == 1 && issue.largest_buffer <= kBegunHere : !turns_taken_);
@@ -149,20 +149,19 @@ OperationPtr Group::issue_locked(Issue& issue) {
     engine_.observers().each(operation->numbers,
                              [&](Observer& o, const auto& number) { o.refused(*operation, number); });
     one_finished();
-    try {  // for the refusal
+    try {
       static_cast<Description&>(info) = operation->info();
     } catch (const std::bad_alloc&) {
     }
-    Completer::Callbacks dropped;  // one of them holds the operation itself
+    Completer::Callbacks dropped;  // one owns the operation
     operation->try_finish(std::current_exception(), Clock::now(), dropped);
     throw;
   }
-  // Only now: an operation that was refused has used none of these.
-  next_sequence_[channel] += sequences;
+  next_sequence_[channel] += sequences;  // a refused operation uses none of these
   counters_[channel] = issue.counters;
   history_[channel] = issue.counters.history;
   if (options.stream) {
-    // Before launch(), which may block half way behind a thread that waits for the device.
+    // Before launch(), which may block behind a thread that waits for the device.
     engine_.carry(operation, false);
     launch(*operation, issue.device, *options.stream);
   }
@@ -173,9 +172,9 @@ void Group::make_parts(Issue& issue) {
   const IssueOptions& options = issue.options;
   OperationInfo& info = issue.info;
   std::vector<Operation::Part>& parts = issue.parts;
-  const std::size_t asked_for = issue.calls.size();
+  const std::size_t requested = issue.calls.size();
   const Counters counted = issue.counters;
-  parts.reserve(asked_for + (options.join ? 1 : 0));
+  parts.reserve(requested + (options.join ? 1 : 0));
   if (options.stream) issue.device.programs = std::make_shared<DeviceParts>();
   for (std::size_t i = 0; i < issue.calls.size(); ++i) {
     const Call& call = issue.calls[i];
@@ -201,11 +200,11 @@ void Group::make_parts(Issue& issue) {
         parts.back().execution = std::make_unique<GatedExecution>(std::move(parts.back().execution),
                                                                   options.gate, turns_.take(*message));
     }
-    if (i < asked_for) info.algorithm = std::move(algorithm);  // not that of a barrier that was added
-    if (i + 1 == asked_for && ProgramFactory::barrier_is_due(counted, issue.counters)) {
+    if (i < requested) info.algorithm = std::move(algorithm);  // not an added barrier's
+    if (i + 1 == requested && ProgramFactory::barrier_is_due(counted, issue.counters)) {
       CollectiveCall barrier;
       barrier.spec = {Collective::Barrier, rank_, size_};
-      issue.calls.emplace_back(std::move(barrier));  // `call` is no more
+      issue.calls.emplace_back(std::move(barrier));  // invalidates `call`
     }
   }
   if (options.stream) parts.push_back({progress_of(issue.device.programs)});
@@ -222,7 +221,7 @@ OperationPtr Group::make_operation(Issue& issue) {
   auto operation = std::allocate_shared<Operation>(
       Recycled<Operation>(), shared_from_this(), std::move(issue.info), std::move(issue.parts),
       std::move(options.keepalive), options.background || on_device, on_device);
-  if (on_device)  // which keeps neither
+  if (on_device)  // weak: the operation keeps neither
     operation->on_release_device([programs = std::weak_ptr<DeviceParts>(issue.device.programs),
                                   gate = std::weak_ptr<Gate>(options.gate)] {
       const auto held = programs.lock();
@@ -232,12 +231,12 @@ OperationPtr Group::make_operation(Issue& issue) {
     });
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
-    operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
+    operation->on_finished([callback = std::move(options.on_finished), operation] { callback(*operation); });
   operation->on_ended = std::move(options.on_ended);
   return operation;
 }
 
-void Group::tell_observers(Operation& operation, const std::vector<Call>& calls) {
+void Group::notify_observers(Operation& operation, const std::vector<Call>& calls) {
   const OperationInfo& info = operation.info();
   const int tag = programs_.tags().header(info.sequence);
   std::size_t i = 0;
@@ -252,14 +251,14 @@ void Group::tell_observers(Operation& operation, const std::vector<Call>& calls)
 void Group::launch(Operation& operation, const DeviceWork& work, const StreamTarget& target) {
   try {
     work.programs->launch(target);
-    // The group may have failed meanwhile: what was launched since has to be unblocked, too.
+    // The group may have failed meanwhile: unblock what was launched since.
     if (operation.finished() && operation.error()) operation.release_device();
   } catch (const std::exception& e) {
     const std::string text = operation.describe() + ": the device refused its part: " + e.what();
-    // It has no Work that would see to that.
-    operation.on_finished([refused = operation.shared_from_this()] { let_the_device_go_on(refused); });
+    // There is no Work to do so.
+    operation.on_finished([refused = operation.shared_from_this()] { unblock_device(refused); });
     fail_with("the group failed earlier: " + text, ErrorCode::System, true);
-    engine_.carry(operation.shared_from_this(), false);  // which ends it
+    engine_.carry(operation.shared_from_this(), false);  // ends it
     fail(ErrorCode::System, text);
   }
 }
@@ -271,7 +270,7 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
   check_open(name);
   const ProgramFactory::Captured captured = programs_.make_captured(calls, name, target);
   if (captured.waits) this->on_failure(FailureOf::Replays, std::move(on_failure));
-  check_open(name);  // whoever fails it from now on finds the callback
+  check_open(name);  // a later failure calls the callback
   programs_.record(captured, target);
 }
 
@@ -281,10 +280,10 @@ void Group::release_replays() const noexcept {
 
 void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   std::unique_lock lock(issue_mutex_);
-  tell_of_failure(node);
+  notify_on_failure(node);
   std::shared_ptr<const ipc::DeviceNode> before = programs_.share_devices(std::move(node));
-  lock.unlock();  // to let go of the one before may take long
-  if (before && (failed() || programs_.captured_on())) ProgramFactory::keep_for_good(std::move(before));
+  lock.unlock();  // releasing the previous one may take long
+  if (before && (failed() || programs_.captured_on())) ProgramFactory::keep_until_exit(std::move(before));
 }
 
 }  // namespace mpi_gdr

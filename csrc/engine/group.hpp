@@ -1,6 +1,5 @@
-// A group of ranks as its callers see it: calls become operations of the engine. Closed by Engine::close().
-//
-// Threads: any. The order of issue() must be the same on all ranks per channel.
+// A group of ranks as its callers see it: turns calls into operations of the engine. Any thread. All ranks
+// issue the collectives of a channel in the same order. Engine::close() ends it.
 #pragma once
 
 #include <array>
@@ -20,21 +19,19 @@ namespace mpi_gdr {
 class Engine;
 
 struct IssueOptions : Description {
-  Channel channel = Channel::Collective;            // PointToPoint if all calls are messages
-  std::optional<std::chrono::nanoseconds> timeout;  // else the group's
-  // Owns the buffers; released after success by a waiter or a completer thread, leaked after a failure.
+  Channel channel = Channel::Collective;            // ignored for messages
+  std::optional<std::chrono::nanoseconds> timeout;  // default: the group's
+  // Owns the buffers: released after success, never on the progress thread; leaked after a failure.
   std::shared_ptr<void> keepalive;
-  // True: the progress thread carries the operation. False: the caller waits for it at once.
-  bool background = true;
-  // Of collectives on one device's memory; null: host memory. Borrowed. No chained calls.
+  bool background = true;  // true: the progress thread ensures progress; false: the caller waits at once
+  // Collectives on a device's memory, none chained; null: host memory. Borrowed.
   const StreamTarget* stream = nullptr;
-  // Of messages beside a device: they begin when it has been entered; null: at once.
-  std::shared_ptr<Gate> gate;
-  // Issued before this one, in the background; null: none. This one ends well only when that one has, too.
+  std::shared_ptr<Gate> gate;  // messages beside a device begin once it is entered; null: at once
+  // Issued before, in the background: this operation succeeds only if that one does. May be null.
   OperationPtr join;
-  // Called on a completer thread when the operation completes or fails.
+  // Called on a completer thread when the operation completes or fails; not if the engine refuses it.
   std::function<void(const Operation&)> on_finished;
-  // The same on the thread that ends it, at once: it must be short and not throw.
+  // The same on the thread that ends it, even the progress thread: must be short and not throw.
   std::function<void(const Operation&)> on_ended;
 };
 
@@ -48,69 +45,62 @@ class Group : public GroupState {
   Engine& engine() const { return engine_; }
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_.store(timeout, std::memory_order_relaxed); }
   std::chrono::nanoseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
-  // What the user calls the group, for observers.
-  void describe(const std::string& description);
+  void describe(const std::string& description);  // the user's name, for observers
 
-  // Starts the calls, all collectives or all messages, as ONE operation: they run and finish together. Does
-  // not block. Throws InvalidUsage for an illegal call, Aborted if the group has failed or is closed: nothing
-  // was sent. NoMemory or System: the group has then failed on this rank, since the others run the operation.
+  // Starts the calls, all collectives or all messages, as ONE operation: they complete together. Blocks only
+  // in calls of a device's runtime. Throws, before anything is sent, InvalidUsage for an illegal call or a
+  // closed group and Aborted if the group has failed or the engine was shut down; with NoMemory, System or
+  // Internal the group fails: the other ranks run the operation.
   OperationPtr issue(std::vector<Call> calls, IssueOptions&& options);
 
-  // Records collectives on a device's memory into the graph that captures what `target.caller` holds, on the
-  // first of `target.queues`, one after the other. They are no operation: no sequence number, no deadline,
-  // and the caller keeps the buffers. All ranks replay what they have recorded in one order. Throws as
-  // issue() does, and InvalidUsage, having recorded nothing, for what cannot be replayed. `on_failure`, of
-  // the last such call: GroupState::on_failure().
+  // Records collectives on a device's memory, one after the other, on the first of `target.queues` into the
+  // graph that captures `target.caller`. No operation: no sequence number, no deadline, the caller owns the
+  // buffers. All ranks must replay in the same order. Throws as issue() does, and InvalidUsage for calls that
+  // cannot be replayed: nothing is recorded. `on_failure`: GroupState::on_failure(); the last one counts.
   void capture(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target,
                std::function<void()> on_failure);
-  // Replays wait for nobody any more.
+  // From now on replays wait for no other rank; their results are undefined.
   void release_replays() const noexcept;
 
-  // Throws InvalidUsage where issue() would for these calls; `name` as in IssueOptions.
+  // Throws the InvalidUsage that issue() would throw for these calls; `name` as in IssueOptions.
   void check(const std::vector<Call>& calls, const std::string& name) const;
-  // What issue() would run this collective with, "ring"; throws as check() does.
+  // The choice of issue(), "ring". Throws as check() does, and where the group is closed or has failed.
   std::string algorithm(const CollectiveSpec& spec) const;
-  // What has been measured so far, see RivalChoices.
   std::vector<RivalChoices::Report> rival_report() const { return programs_.rival_report(); }
-  // What issue() would make of these calls now; nothing of illegal ones, or once the group has ended.
+  // A forecast of issue(); the defaults for illegal calls and for a group that has ended.
   struct Preview {
-    std::string algorithm = "unknown";  // several: "ring+zero_copy"; of messages "p2p"
-    std::uint64_t bytes = 0;            // of this rank's contribution
+    std::string algorithm = "unknown";  // several: "ring+zero_copy"; messages: "p2p"
+    std::uint64_t bytes = 0;            // this rank's contribution
     std::uint64_t sequence = 0;         // 0 for messages
   };
   Preview preview(const std::vector<Call>& calls, Channel channel, bool on_device = false) const;
 
-  // Where the ranks are; null: all on one node.
   const std::shared_ptr<const Topology>& topology() const { return options_.topology; }
-  // How far the members reach into each other's memory, all of them.
-  Reach reach() const { return topology() ? Reach::None : programs_.reach(); }
-  // How messages travel: "shm" or "mpi"; "" where there is only one way.
-  const char* message_path() const { return message_path_; }
-  // Of a group that is not closed.
-  const Transport& library_transport() const { return transport_->library(); }
-  // What the devices of all ranks, or of the ranks of each node, share, for collectives on their memory:
-  // before the first of them, on all ranks alike; null: after the last one. What a failed group had is kept
-  // for good, since others may still read it; so is what graphs know.
+  Reach reach() const { return topology() ? Reach::None : programs_.reach(); }  // between all members
+  const char* message_path() const { return message_path_; }  // "shm" or "mpi"; "": there is only one way
+  const Transport& library_transport() const { return transport_->library(); }  // not after Engine::close()
+  // Memory shared by the devices of all ranks, or of the ranks of each node. Called on all ranks alike before
+  // the first collective on a device's memory; null after the last one. The memory is never freed if the
+  // group has failed, since other ranks may still read it, or if graphs use it.
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
 
  private:
-  // Calls on their way to an operation, resolved once. Of the issuing thread.
-  struct Issue {
-    std::vector<Call> calls;  // may get a barrier behind them
+  struct Issue {              // belongs to the issuing thread
+    std::vector<Call> calls;  // a barrier may be appended
     IssueOptions& options;
-    OperationInfo info = {};  // until the operation has it
-    Counters counters = {};   // what those of the group become, if nothing refuses the operation
+    OperationInfo info = {};  // moved into the operation
+    Counters counters = {};   // the group's, unless the operation is refused
     std::uint64_t largest_buffer = 0;
     std::vector<Operation::Part> parts = {};
     DeviceWork device = {};
-    bool begin_here = false;  // whether its first steps may be made at once, see Engine::carry()
+    bool begin_here = false;  // see Engine::carry()
   };
-  // These four with issue_mutex_.
+  // All with issue_mutex_; shape() without.
   OperationPtr issue_locked(Issue& issue);
   void make_parts(Issue& issue);
   OperationPtr make_operation(Issue& issue);
-  void tell_observers(Operation& operation, const std::vector<Call>& calls);
-  // Submits them. If the device refuses, the group has failed: the others carry the operation out.
+  void notify_observers(Operation& operation, const std::vector<Call>& calls);
+  // Submits the device programs. If the device refuses, the group fails: the other ranks run the operation.
   void launch(Operation& operation, const DeviceWork& work, const StreamTarget& target);
   GroupShape shape() const { return {options_.name, rank_, size_, max_tag_}; }
   void check_open(const std::string& operation) const;
@@ -119,11 +109,11 @@ class Group : public GroupState {
   Observers::Groups observed_{};
   const char* const message_path_;
   std::atomic<std::chrono::nanoseconds> timeout_;
-  // With issue_mutex_:
+  // With issue_mutex_, except what ProgramFactory allows to any thread:
   ProgramFactory programs_;
   std::array<Counters, kChannelCount> counters_{};
   MessageTurns turns_;
-  bool turns_taken_ = false;  // from the first message beside a device on; those before are posted in order
+  bool turns_taken_ = false;  // since the first message beside a device; earlier messages are posted in order
 };
 
 }  // namespace mpi_gdr

@@ -5,12 +5,11 @@
 namespace mpi_gdr {
 namespace {
 
-// What a member sent before it left may still be under way for so long.
-constexpr std::chrono::seconds kDepartureGrace(1);
+constexpr std::chrono::seconds kDepartureGrace(1);  // what a member sent before it left may arrive this late
 constexpr std::chrono::milliseconds kSlow(2000);
 constexpr int kMostAnnouncers = 32;
 
-// No two running operations share a tag, however many the user allows and however few tags the transport has.
+// Running operations never share a tag, whatever the user's limit and the transport's tags.
 std::uint64_t most_in_flight(const GroupOptions& options, int max_tag, bool one_by_one) {
   return std::min<std::uint64_t>(one_by_one ? 1 : options.max_in_flight, CollectiveTags(max_tag).slots);
 }
@@ -27,28 +26,28 @@ GroupState::GroupState(GroupOptions options, std::unique_ptr<Transport> transpor
       slow_after_(rank_ > kMostAnnouncers ? Clock::duration::max() / 4 : kSlow + rank_ * kSlow / 8) {}
 
 GroupState::~GroupState() {
-  // Engine::close() destroys the transport; without it (exit without destroy) the library must not be called.
+  // After an exit without Engine::close() the library must not be called.
   [[maybe_unused]] Transport* leaked = transport_.release();
 }
 
 void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused, Others others) noexcept {
-  std::array<std::function<void()>, 2> told;
+  std::array<std::function<void()>, 2> callbacks;
   {
     std::lock_guard lock(failure_mutex_);
-    if (refused && notified_node_) notified_node_->tell_refused();
+    if (refused && notified_node_) notified_node_->publish_refused();
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
       failure_ = reason;
     } catch (const std::bad_alloc&) {
-      failure_ = "no memory";  // so short that it needs none
+      failure_ = "no memory";  // short: allocates nothing
     }
     failure_code_ = code;
     failed_.store(true, std::memory_order_release);
-    // Before any device is unblocked: other ranks must not consume what it computes then.
-    if (notified_node_) notified_node_->tell_failed();
-    told.swap(on_failure_);
+    // Before devices are unblocked: other ranks must not consume their results.
+    if (notified_node_) notified_node_->publish_failed();
+    callbacks.swap(on_failure_);
   }
-  for (const auto& callback : told)
+  for (const auto& callback : callbacks)
     if (callback) callback();
   if (others == Others::Unaware && options_.on_failed) options_.on_failed(*this, failure());
 }
@@ -63,9 +62,9 @@ ErrorCode GroupState::failure_code() const {
   return failure_code_;
 }
 
-void GroupState::tell_of_failure(std::shared_ptr<const ipc::DeviceNode> node) {
+void GroupState::notify_on_failure(std::shared_ptr<const ipc::DeviceNode> node) {
   std::lock_guard lock(failure_mutex_);
-  if (node && failed()) node->tell_failed();
+  if (node && failed()) node->publish_failed();
   notified_node_ = std::move(node);
 }
 

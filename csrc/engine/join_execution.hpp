@@ -1,4 +1,3 @@
-// An execution that waits for another operation.
 #pragma once
 
 #include <utility>
@@ -8,8 +7,8 @@
 
 namespace mpi_gdr {
 
-// For messages and collectives that were issued together: they run on two channels and have one Work. Done
-// when `other` has ended well; throws its error if it has not. `other` fails and is abandoned by itself.
+// Joins messages and collectives issued together: two channels, one Work. Done when `other` has succeeded,
+// else throws its error. `other` is failed and abandoned on its own.
 class JoinExecution : public Execution {
  public:
   explicit JoinExecution(OperationPtr other) : other_(std::move(other)) {}

@@ -1,7 +1,6 @@
-// Observers of the operations of this process: the flight log, the trace, the check of calls (diagnostics/).
-//
-// Threads: each member says which. None waits or calls the transport, but for what before() returns, and
-// group_failed() and failed_elsewhere(), which may wait for a file.
+// Observes the operations of this process: flight log, trace, check of calls (diagnostics/). Members neither
+// block nor call the transport, except that before() returns an execution that does, and that group_failed()
+// and failed_elsewhere() may wait for a file.
 #pragma once
 
 #include <algorithm>
@@ -23,59 +22,55 @@ class Operation;
 using Clock = std::chrono::steady_clock;
 
 struct GroupInfo {
-  std::string name;          // c10d's
-  std::string description;   // what the user calls it; empty: not known
+  std::string name;          // c10d's name
+  std::string description;   // the user's name; may be empty
   bool is_default = false;   // torch's default group
-  std::string uid;           // equal on all members, of no other group of the job
-  std::vector<int> members;  // ranks of the world, by rank of the group
+  std::string uid;           // equal on all members, unique in the job
+  std::vector<int> members;  // world ranks, by rank of the group
 };
 
 class Observer {
  public:
   virtual ~Observer() = default;
 
-  // A group is made; the result stands for it below.
-  virtual std::uint32_t opened(const GroupInfo&) { return 0; }
+  virtual std::uint32_t opened(const GroupInfo&) { return 0; }  // any thread; returns a number for the group
   virtual void describe(std::uint32_t group, const std::string& description) {}
 
-  // Runs before the parts of a collective, with messages of this tag; null: nothing.
+  // Issuing thread. Returns what runs before a collective's parts, with messages of this tag; may be null.
   virtual std::unique_ptr<Execution> before(const Operation&, const std::vector<Call>&, Transport&, int tag) {
     return nullptr;
   }
-  // What before() returns ends in different orders on different ranks: operations run one by one.
+  // Operations run one by one, since what before() returns ends in different orders on the ranks.
   virtual bool one_by_one() const { return false; }
 
-  // The issuing thread, in the group's order of issue. The result is the operation's number below.
+  // Issuing thread, in the group's order of issue. Returns a number for the operation.
   virtual std::uint64_t issued(std::uint32_t group, const Operation&, const std::vector<Call>&) { return 0; }
-  // The engine did not take it.
-  virtual void refused(const Operation&, std::uint64_t number) {}
+  virtual void refused(const Operation&, std::uint64_t number) {}  // issuing thread: the engine refused it
 
-  // These four with the progress role. The result of started() is the operation's number from now on.
+  // The next three with the progress role. started() returns the operation's number from now on.
   virtual std::uint64_t started(const Operation&, std::uint64_t number, Clock::time_point now) {
     return number;
   }
-  // Operation::algorithm() says now what runs.
-  virtual void chosen(const Operation&, std::uint64_t number) {}
-  // What rounds() is told of from now on belongs to this operation.
-  virtual void entered(std::uint64_t number) {}
+  virtual void chosen(const Operation&, std::uint64_t number) {}  // algorithm() has changed
+  virtual void entered(std::uint64_t number) {}                   // later rounds belong to this operation
+  // Any thread. The result, which may be null, is called with the progress role.
   virtual ExecutionObserver* rounds() { return nullptr; }
 
-  // Any thread, all that follow. It is the first failure of its group. `pending`: awaited ranks; null: not
-  // known.
+  // All below: any thread. The first failure of the group. `pending`: awaited ranks; null: unknown.
   virtual void failed(const Operation&, std::uint64_t number, Clock::time_point now, const std::string& error,
                       const std::vector<int>* pending) {}
-  // Before others see that it has ended; the first call counts. `error`: null if all is well.
+  // Before other threads can see the end; the first call counts. `error`: null after success.
   virtual void ended(const Operation&, std::uint64_t number, Clock::time_point now,
                      const std::string* error) {}
-  // It has ended so. Once: also where two threads would end it.
+  // Called once per operation, after the end that counts.
   virtual void settled(const Operation&, std::uint64_t number, Clock::time_point now, bool failed) {}
-  // A group has failed on another rank, and a launcher may end this process any moment.
+  // A group has failed on another rank: a launcher may end this process any moment.
   virtual void failed_elsewhere(const std::string& reason) {}
-  // The result is added to the message: "; flight log: /tmp/...".
+  // Returns a suffix of the message: "; flight log: /tmp/...".
   virtual std::string group_failed(const std::string& reason) { return ""; }
 };
 
-// All of them. What each has returned for a group or an operation is kept in the order of the list.
+// Results that observers return for a group or an operation are stored in the order of the list.
 class Observers {
  public:
   static constexpr std::size_t kMost = 3;
@@ -85,10 +80,10 @@ class Observers {
   explicit Observers(std::vector<std::shared_ptr<Observer>> list) : list_(std::move(list)) {
     MPI_GDR_CHECK(list_.size() <= kMost);
   }
-  // Calls tell(observer, element) with the element of `kept`, Groups or Numbers, that is the observer's.
-  template <typename Kept, typename Tell>
-  void each(Kept& kept, Tell&& tell) const {
-    for (std::size_t i = 0; i < list_.size(); ++i) tell(*list_[i], kept[i]);
+  // Calls call(observer, element) with the observer's element of `kept`, a Groups or Numbers.
+  template <typename Kept, typename Function>
+  void each(Kept& kept, Function&& call) const {
+    for (std::size_t i = 0; i < list_.size(); ++i) call(*list_[i], kept[i]);
   }
   bool one_by_one() const {
     return std::any_of(list_.begin(), list_.end(), [](const auto& o) { return o->one_by_one(); });

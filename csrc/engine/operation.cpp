@@ -9,8 +9,7 @@
 
 namespace mpi_gdr {
 
-// The algorithm of which Execution::chosen() names what runs. Of several parts info_ names the last one's.
-constexpr std::string_view kAdaptive = "adaptive";
+constexpr std::string_view kAdaptive = "adaptive";  // Execution::chosen() names what it runs
 
 Operation::Operation(std::shared_ptr<GroupState> group, OperationInfo&& info, std::vector<Part> parts,
                      std::shared_ptr<void> keepalive, bool background, bool on_device)
@@ -77,7 +76,7 @@ void Operation::abandon() noexcept {
 }
 
 void Operation::retire() {
-  if (info_.channel != Channel::PointToPoint) parts_.clear();  // messages tell their source afterwards
+  if (info_.channel != Channel::PointToPoint) parts_.clear();  // the source of a message is read later
 }
 
 bool Operation::try_finish(std::exception_ptr error, Clock::time_point now,
@@ -125,7 +124,7 @@ std::string Operation::describe() const {
   return text.str();
 }
 
-void let_the_device_go_on(const OperationPtr& operation) noexcept {
+void unblock_device(const OperationPtr& operation) noexcept {
   if (operation->release_device()) return;
   try {
     quiet_thread("mpigdr-release", [operation] {
@@ -133,8 +132,7 @@ void let_the_device_go_on(const OperationPtr& operation) noexcept {
       while (!operation->release_device() && Clock::now() < patience)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }).detach();
-  } catch (const std::exception&) {
-    // No thread, no memory: what has been set once is all that can be done.
+  } catch (const std::exception&) {  // without a thread or memory, once is all
   }
 }
 

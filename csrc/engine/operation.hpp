@@ -1,7 +1,5 @@
-// One operation in flight: what the caller holds and waits for, and what the engine advances.
-//
-// Threads: `info` never changes. The parts belong to the holder of the progress role. finished(), error() and
-// on_finished(): any thread. One thread finishes an operation: that for which try_finish() is true.
+// One operation: callers wait for it, the engine advances it; a true try_finish() ends it. Any thread unless
+// stated otherwise. The parts belong to the issuing thread until the submission, then to the role holder.
 #pragma once
 
 #include <atomic>
@@ -22,27 +20,25 @@ namespace mpi_gdr {
 
 class GroupState;
 
-// When std::bad_alloc says that there is none: it does not say for what.
 inline constexpr const char* kNoMemoryForRecords =
-    "this rank has no memory for what it keeps of its operations (std::bad_alloc)";
+    "this rank has no memory for the records of its operations (std::bad_alloc)";
 
-// What observers and messages show of an operation.
-struct Description {
+struct Description {               // for observers and messages
   std::string name;                // "all_reduce"
   CallDetail detail;               // "float32[1048576] op=sum"
-  std::string_view profiler_name;  // as torch's profiler calls it, without the backend: "_all_gather_base"
+  std::string_view profiler_name;  // torch's profiler's name without the backend: "_all_gather_base"
   TensorShapes inputs, outputs;
-  std::string_view dtype;       // of the tensors, as Python spells it: "float32"; empty: none
+  std::string_view dtype;       // of the tensors, in Python's spelling: "float32"; empty: none
   std::uint64_t item_size = 1;  // bytes
 };
 
 struct OperationInfo : Description {
   std::string algorithm;  // "ring"
   Channel channel = Channel::Collective;
-  std::uint64_t sequence = 0;   // first one of the channel that it uses
-  std::uint64_t sequences = 0;  // how many; 0 for point-to-point
-  std::uint32_t messages = 0;   // how many; 0 for collectives
-  CallRecord call;              // of collectives, the last one
+  std::uint64_t sequence = 0;   // its first one on the channel
+  std::uint64_t sequences = 0;  // how many it uses; 0: messages
+  std::uint32_t messages = 0;   // number of messages; 0: collectives
+  CallRecord call;              // the last collective's
   std::uint64_t bytes = 0;      // this rank's contribution
   Clock::time_point issued, deadline;
 };
@@ -57,76 +53,63 @@ class Operation : public std::enable_shared_from_this<Operation> {
             std::shared_ptr<void> keepalive, bool background, bool on_device = false);
 
   const OperationInfo& info() const { return info_; }
-  // What runs: `zero_copy` or `staged` in place of `adaptive` once that is decided. Any thread.
-  std::string_view algorithm() const {
+  std::string_view algorithm() const {  // `adaptive` is replaced once decided
     const char* const chosen = chosen_.load(std::memory_order_relaxed);
     return chosen ? std::string_view(chosen) : info_.algorithm;
   }
   GroupState& group() const { return *group_; }
-  // True: the progress thread carries it. False: only waiters do.
+  // True: the progress thread ensures progress. False: a waiter does. Any role holder may advance either.
   bool background() const { return background_; }
-  // A device works on it as well, and waits for what the host does.
-  bool on_device() const { return on_device_; }
+  bool on_device() const { return on_device_; }  // a device also works on it, and waits for the host's part
 
   bool finished() const { return finished_.load(std::memory_order_acquire); }
-  // Null if it succeeded. Only after finished().
-  std::exception_ptr error() const { return error_; }
-  // Runs `callback` once finished: on a completer thread, or at once on this thread if that is so already.
+  std::exception_ptr error() const { return error_; }  // after finished(); null: it succeeded
+  // Runs `callback` on a completer thread, or at once on this thread if the operation has finished.
   void on_finished(std::function<void()> callback);
-  // Unblocks the device after a failure: DeviceProgram::release_device() of all parts.
+  // After a failure: unblocks the device from programs and messages. False: call again until true.
   bool release_device() const noexcept { return !release_device_ || release_device_(); }
-  // Whom Endings tells; before the operation is submitted. Empty: nobody.
-  std::function<void(const Operation&)> on_ended;
-  // How; before the operation is submitted.
+  std::function<void(const Operation&)> on_ended;  // on the thread that ends it; set before the submission
+  // Before the submission. `release`: any thread, also several at once.
   void on_release_device(std::function<bool()> release) { release_device_ = std::move(release); }
-  // Releases the caller's buffers after finished(); idempotent. Not on the progress thread.
-  void release_buffers();
-  // Runs before the parts, which wait for it. Before the operation is submitted.
+  void release_buffers();  // after finished(), idempotent; not on the progress thread
+  // Before the submission: `check` runs before the parts.
   void precede_by(std::unique_ptr<Execution> check) { check_ = std::move(check); }
-  // "all_reduce seq=7 float32 count=1048576 op=sum algorithm=ring group=default_pg rank=0/2"
-  std::string describe() const;
+  std::string describe() const;  // "all_reduce seq=7 float32[8] op=sum algorithm=ring group=g rank=0/2"
 
-  // When the engine began to work on it (issue if it never did), and when it was over. After finished().
-  Clock::time_point started_at() const;
-  Clock::time_point finished_at() const { return finished_at_; }
+  Clock::time_point started_at() const;  // first advance(); before that the time of issue
+  Clock::time_point finished_at() const { return finished_at_; }  // after finished()
 
-  // Part i, to read its result (the source of a receive). Only after finished() without an error.
+  // The result of message i, after finished() without an error; retire() frees the parts of collectives.
   const Execution& part(std::size_t i) const { return *parts_[i].execution; }
 
-  // A thread waits on the host and gets the error. Set before it waits, and for good.
-  std::atomic<bool> heard{false};
-  // What follows it on the host has been done: its results are in the caller's tensors.
-  std::atomic<bool> settled{false};
-  // A waiter takes the buffers over; without one, Engine::Releases says who does.
-  std::atomic<int> waiters{0};
-  // The progress thread must not leave it to its caller, or it has ended.
-  std::atomic<bool> urgent{false};
-  // Those of Observers. By the issuing thread, then the holder of the progress role; read by whoever ends it.
-  Observers::Numbers numbers{};
+  // Stored before a host thread waits, which throws the failure; never cleared.
+  std::atomic<bool> has_host_waiter{false};
+  std::atomic<bool> settled{false};  // MpiWork::settle() has run: epilogues are done or have failed
+  std::atomic<int> waiters{0};       // threads that will release the buffers; if none, see Engine::Releases
+  std::atomic<bool> urgent{false};   // the progress thread must not leave it to its caller, or it has ended
+  Observers::Numbers numbers{};      // see Observers; by the issuing thread, then with the role
 
-  // All parts do. Before the operation is submitted.
-  bool keeps_to_memory() const;
+  bool keeps_to_memory() const;  // of all parts; before the submission, then with the role
 
   // --- for the holder of the progress role ---
   void note_start(Clock::time_point now) {
     started_at_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
   }
   bool advance();        // true when all parts are done
-  bool started = false;  // it had its turn
-  bool slow = false;     // it has been reported as slow
-  bool queued = false;   // it stands in the engine's list of those that wait for theirs
+  bool started = false;  // advanced at least once
+  bool slow = false;     // reported as slow
+  bool queued = false;   // in Progress::queued_
   std::uint64_t rounds_done() const;
   std::vector<int> pending_peers() const;  // sorted, unique
-  bool awaits_turn() const;                // a part does
-  bool doorbell(Doorbell& bell) const;     // Execution::doorbell, of the only part
+  bool awaits_turn() const;                // of any part
+  bool doorbell(Doorbell& bell) const;     // Execution::doorbell() of the only part
   void abandon() noexcept;
-  // After advance() said done: gives scratch memory back, which a Work kept by the user would hold on to.
-  void retire();
+  void retire();  // after advance() returned true: frees scratch memory, since users may keep the Work
 
-  // --- for whoever ends it ---
-  // True for the one caller whose verdict counts. `callbacks` receives what must then run on a completer.
+  // --- for the thread that ends it ---
+  // True for one caller only. Moves the callbacks to `callbacks`, for a completer thread.
   bool try_finish(std::exception_ptr error, Clock::time_point now, Completer::Callbacks& callbacks) noexcept;
-  // Keeps it and the caller's buffers for ever: a peer or the library may still write there. Needs no memory.
+  // Keeps operation and buffers forever: a peer or the library may still write there. Allocates nothing.
   void leak() noexcept;
   bool has_buffers() const { return has_buffers_.load(std::memory_order_acquire); }
 
@@ -134,29 +117,28 @@ class Operation : public std::enable_shared_from_this<Operation> {
   const std::shared_ptr<GroupState> group_;
   const OperationInfo info_;
   std::function<bool()> release_device_;  // empty: no device waits
-  std::unique_ptr<Execution> check_;      // null: none, or it is done
+  std::unique_ptr<Execution> check_;      // null: none, or done
   std::vector<Part> parts_;
   std::size_t first_unfinished_ = 0;
   const bool background_, on_device_;
 
-  std::shared_ptr<void> keepalive_;  // whoever clears has_buffers_ lets go of it
-  std::mutex mutex_;                 // callbacks_ and the moment of finishing
+  std::shared_ptr<void> keepalive_;  // reset by the thread that clears has_buffers_
+  std::mutex mutex_;                 // callbacks_, and finishing
   Completer::Callbacks callbacks_;
-  std::exception_ptr error_;       // written before finished_
-  Clock::time_point finished_at_;  // written before finished_
-  // Clock ticks; 0: not yet. A waiter that gives up may read it while the role holder starts the operation.
-  std::atomic<Clock::rep> started_at_{0};
-  std::atomic<bool> finished_{false};  // release after error_
+  std::exception_ptr error_;               // written before finished_
+  Clock::time_point finished_at_;          // written before finished_
+  std::atomic<Clock::rep> started_at_{0};  // ticks; 0: not yet; a waiter may have ended it before the start
+  std::atomic<bool> finished_{false};      // released after error_
   std::atomic<bool> has_buffers_{false};
   std::atomic<bool> leaked_{false};
-  std::atomic<const char*> chosen_{nullptr};  // by the role holder
-  std::shared_ptr<Operation> self_;           // by whoever sets leaked_
+  std::atomic<const char*> chosen_{nullptr};  // written with the role
+  std::shared_ptr<Operation> self_;           // written by the thread that sets leaked_
 };
 
 using OperationPtr = std::shared_ptr<Operation>;
 
-// Unblocks the device from an operation that has failed, as often as it takes: other ranks may overwrite what
-// was set for the device. Does not wait for it. Any thread, also several at once.
-void let_the_device_go_on(const OperationPtr& operation) noexcept;
+// Unblocks the device from a failed operation, repeatedly, since other ranks may overwrite the flags. Does
+// not block: starts a thread if once is not enough. Any thread, also several at once.
+void unblock_device(const OperationPtr& operation) noexcept;
 
 }  // namespace mpi_gdr

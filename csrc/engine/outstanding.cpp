@@ -17,7 +17,7 @@ void Outstanding::submit(const OperationPtr& operation) {
     unfinished_.erase(operation.get());
     throw;
   }
-  // Before anybody can take it, and so end it: the progress thread sleeps when this is 0.
+  // Before another thread can end it: the progress thread sleeps while this is 0.
   if (operation->background()) background_.fetch_add(1, std::memory_order_seq_cst);
   if (operation->on_device()) on_device_.fetch_add(1, std::memory_order_relaxed);
   const std::int64_t deadline = operation->info().deadline.time_since_epoch().count();
@@ -39,7 +39,7 @@ bool Outstanding::take(std::vector<OperationPtr>& arrived, const Operation* only
 
 void Outstanding::hurry(Operation& operation) {
   urgent_.fetch_add(1, std::memory_order_seq_cst);
-  if (operation.urgent.exchange(true, std::memory_order_acq_rel))  // it was, or has ended
+  if (operation.urgent.exchange(true, std::memory_order_acq_rel))  // already urgent, or ended
     urgent_.fetch_sub(1, std::memory_order_seq_cst);
 }
 

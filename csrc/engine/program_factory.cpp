@@ -6,7 +6,7 @@
 namespace mpi_gdr {
 namespace {
 
-// One in so many one-way operations waits for its receivers: this plus the window bounds a sender's lead.
+// One one-way operation in this many waits for its receivers: this and the window bound a sender's lead.
 constexpr std::uint64_t kAcknowledgedEvery = 16;
 
 bool sends_anything(const CollectiveSpec& spec) { return spec.count > 0 || !spec.counts.empty(); }
@@ -14,8 +14,7 @@ bool sends_anything(const CollectiveSpec& spec) { return spec.count > 0 || !spec
 }  // namespace
 
 bool ProgramFactory::is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters) {
-  // Both sides of a message must agree, so that only what is equal on all ranks may count. An empty one
-  // acknowledges nothing; uneven one-way blocks are not all empty.
+  // Depends only on what all ranks share: both sides must agree. Uneven blocks are not all empty.
   return one_way && sends_anything(spec) && counters.one_way++ % kAcknowledgedEvery == 0;
 }
 
@@ -95,7 +94,7 @@ std::vector<RivalChoices::Report> ProgramFactory::rival_report() const {
 
 std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c, const Plan& first,
                                                          const Numbered& numbered) {
-  // Held by `next`. This rank's own counts are the Input of the first stage.
+  // Owned by `next`. The first stage's input is this rank's own counts.
   auto call = std::make_shared<CollectiveCall>(c);
   const Topology& nodes = *options_.group.topology;
   auto& all = call->spec.node_counts;
@@ -120,7 +119,7 @@ std::unique_ptr<Execution> ProgramFactory::make_second(const CollectiveCall& c, 
                                                        const CallRecord& first) {
   check(c.spec, name(c.spec.collective), {options_.group.name, rank_, size_, transport_.max_tag()});
   const Plan plan = options_.planner->plan(c.spec, false, Reach::None, options_.group.topology);
-  // The counters belong to the issuing threads: each one-way one acknowledges, and none uses a slot.
+  // Counters belong to issuing threads: acknowledge every one-way call, use no slot.
   return run_schedule(plan, c, channel, record_of(c, first.sequence + 1, first.history),
                       plan.schedule->one_way && sends_anything(c.spec), 0);
 }
@@ -158,7 +157,7 @@ std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const 
   return std::make_unique<HostExecution>(plan.schedule, binding, transport_, *options_.scratch);
 }
 
-// All messages may go one way, which no rank can see: a barrier now and then bounds the lead of senders.
+// All messages may go one way, which no rank can detect: a barrier bounds the senders' lead.
 bool ProgramFactory::barrier_is_due(const Counters& before, const Counters& now) {
   return before.all_to_alls / kAcknowledgedEvery != now.all_to_alls / kAcknowledgedEvery;
 }

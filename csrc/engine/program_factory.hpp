@@ -1,7 +1,6 @@
-// From a call of a group to what runs it: executions on host memory (program_factory.cpp), programs of a
-// device (device_programs.cpp). The algorithm is the planner's.
-//
-// Threads: what counts or makes programs, with the group's order of issue locked; the rest from any thread.
+// Turns calls into executions on host memory or device programs, by the planner's algorithms. With the
+// group's issue_mutex_, except rival_report(), captured_on(), tags() and reach() of host memory: any thread.
+// Second stages are made with the progress role.
 #pragma once
 
 #include <atomic>
@@ -18,18 +17,16 @@
 
 namespace mpi_gdr {
 
-// Collectives of one channel issued so far. Equal on all ranks.
-struct Counters {
-  std::uint64_t one_way = 0;  // one-way ones that send anything
-  std::uint64_t slots = 0;    // those that used a slot of the node's memory
-  std::uint64_t rivals = 0;   // those that chose what they run when they began
+struct Counters {             // issued on one channel; equal on all ranks
+  std::uint64_t one_way = 0;  // one-way ones with data
+  std::uint64_t slots = 0;    // used a slot of the node's memory
+  std::uint64_t rivals = 0;   // choose their algorithm when they begin
   std::uint64_t device_slots = 0;
   std::uint64_t all_to_alls = 0;  // by messages
-  std::uint64_t history = 0;      // CallRecord::history of the last one
+  std::uint64_t history = 0;      // the last CallRecord::history
 };
 
-// The programs of an operation on a device, and their memory.
-struct DeviceWork {
+struct DeviceWork {                       // of one operation
   std::shared_ptr<DeviceParts> programs;  // null: none
   std::vector<std::shared_ptr<void>> kept;
 };
@@ -41,54 +38,46 @@ class ProgramFactory {
     std::shared_ptr<Planner> planner;
     std::shared_ptr<ScratchPool> scratch;
     ExecutionObserver* rounds = nullptr;  // outlives all executions
-    const Traffic* traffic = nullptr;     // likewise, of the engine
+    const Traffic* traffic = nullptr;     // the engine's; outlives all executions
   };
-  // The transport and what it makes are used by the same thread at a time.
+  // `transport`: used here for queries only; its executions belong to the role holder.
   ProgramFactory(Options options, Transport& transport);
   ~ProgramFactory();
 
-  // `on_device`: the buffers are a device's.
   const SelectionRow& choose(const CollectiveSpec& spec, bool on_device = false) const;
-  // How far ranks reach into each other's memory in a call.
-  Reach reach(bool on_device = false) const;
+  Reach reach(bool on_device = false) const;  // between ranks, in a call
 
-  // Numbers of one call. All of them count on what they add to `counters`, and say which algorithm.
+  // The numbers of a call. The make functions advance `counters` and set `algorithm`.
   struct Numbered {
     Channel channel;
-    CallRecord call;  // of a message: nothing
+    CallRecord call;  // empty for messages
     Counters& counters;
   };
   std::unique_ptr<Execution> make_part(const Call& call, const Numbered& numbered, std::string& algorithm);
-  // Adds the programs of the call to those of `work`, which it has.
+  // Appends the call's programs to `work`, whose list exists.
   void make_programs(const CollectiveCall& call, const Numbered& numbered, const StreamTarget& target,
                      std::string& algorithm, DeviceWork& work);
-  // Whether a barrier is to follow what has been counted since `before`.
   static bool barrier_is_due(const Counters& before, const Counters& now);
   const CollectiveTags& tags() const { return tags_; }
 
-  // What can be recorded into a graph, see Group::capture().
-  struct Captured {
+  struct Captured {  // see Group::capture()
     std::vector<std::pair<Plan, Binding>> programs;
     bool waits = false;  // for other ranks
   };
-  // Throws InvalidUsage, naming the operation, for what cannot be replayed.
   Captured make_captured(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target);
   void record(const Captured& captured, const StreamTarget& target);
-  std::vector<RivalChoices::Report> rival_report() const;  // any thread
-  // Once anything that waits has been recorded; null before.
+  std::vector<RivalChoices::Report> rival_report() const;
+  // Set once a waiting program has been recorded.
   const ipc::DeviceNode* captured_on() const { return captured_on_.load(std::memory_order_acquire); }
 
-  // See Group::share_devices(). Returns the one before.
   std::shared_ptr<const ipc::DeviceNode> share_devices(std::shared_ptr<const ipc::DeviceNode> node);
-  static void keep_for_good(std::shared_ptr<const ipc::DeviceNode> node);
+  static void keep_until_exit(std::shared_ptr<const ipc::DeviceNode> node);
 
  private:
-  // The library has a collective that does just this, on host memory.
   bool has_native(const CollectiveSpec& spec) const {
     return spec.counts.empty() && transport_.has_native(spec.collective, spec.dtype, spec.op, spec.count);
   }
-  // The group's. None for an all_to_all of devices, whose programs are made before any rank has the counts of
-  // another: it goes from rank to rank.
+  // Null for an all_to_all on devices: its programs are made before any rank has another's counts.
   std::shared_ptr<const Topology> topology(const CollectiveSpec& spec, bool on_device) const;
   Plan plan(const CollectiveSpec& spec, bool on_device = false, bool by_host = false) const {
     return options_.planner->plan(spec, !on_device && has_native(spec), reach(on_device),
@@ -96,33 +85,32 @@ class ProgramFactory {
   }
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Numbered& numbered,
                                              std::string& algorithm);
-  // An all_to_all in two levels, of a rank that is not alone on its node.
+  // An all_to_all in two levels, on a rank that shares its node.
   std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const Plan& first,
                                            const Numbered& numbered);
-  // The second stage of a ChainedCall. For the holder of the progress role.
+  // The second stage of a ChainedCall. With the progress role.
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel,
                                          const CallRecord& first);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& c, Channel channel,
                                           const CallRecord& call, bool acknowledged, std::uint64_t slot_use,
                                           const RivalChoices::Call& rivals = {});
-  // Counts on.
   RivalChoices::Call rivals_of(const Plan& plan, const CollectiveSpec& spec, Counters& counters) const;
-  // Whether the sends of a call, one way or not, wait for their receivers; counts on.
+  // Whether the sends of a call wait for their receivers; advances `counters`.
   static bool is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters);
   Binding bind(const CollectiveCall& c, Channel channel, const CallRecord& call, bool acknowledged) const;
   std::shared_ptr<DeviceProgram> make_program(const Phase& phase, Binding binding, const Numbered& numbered,
                                               const StreamTarget& target, DeviceWork& work);
-  // Throws unless the group shares the memory of the device that the call is for.
+  // Throws if the group shares the memory of another device.
   void check_device(const CollectiveSpec& spec, const StreamTarget& target) const;
 
   const Options options_;
   Transport& transport_;
   const int rank_, size_;
   const CollectiveTags tags_;
-  // Null: the table alone chooses. Its executions hold the group.
+  // Null: only the table chooses. The group outlives its executions.
   const std::unique_ptr<RivalChoices> rivals_;
-  std::shared_ptr<const ipc::DeviceNode> device_node_;  // written before it is read, see share_devices()
-  std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};  // the same, kept for good with the graphs
+  std::shared_ptr<const ipc::DeviceNode> device_node_;        // see share_devices()
+  std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};  // never freed, as graphs use it
 };
 
 }  // namespace mpi_gdr

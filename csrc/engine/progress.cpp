@@ -8,7 +8,7 @@
 namespace mpi_gdr {
 namespace {
 
-// A caller that waits for one message after another polls the rest in one of so many passes.
+// If a caller waits for one message after another, one pass in this many polls the other operations.
 constexpr int kPollAllEvery = 8;
 
 }  // namespace
@@ -52,14 +52,14 @@ OperationPtr Progress::current() const {
 }
 
 void Progress::set_current(const OperationPtr& operation) {
-  if (current_ == operation) return;  // only the role holder writes: it may read without the mutex
+  if (current_ == operation) return;  // only the role holder writes
   OperationPtr before = operation;
   const std::lock_guard lock(current_mutex_);
   current_.swap(before);
 }
 
 bool Progress::pass(const Operation* only, const Operation* awaited) {
-  if (outstanding_.stopped()) return false;  // MPI may be finalised already
+  if (outstanding_.stopped()) return false;  // MPI may be finalised
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
   try {
@@ -71,9 +71,9 @@ bool Progress::pass(const Operation* only, const Operation* awaited) {
     end_overdue(now);
     return poll_active(now, awaited) || arrived;
   } catch (const std::bad_alloc&) {
-    fail_for_want_of_memory();
+    fail_out_of_memory();
   } catch (const NoMemory&) {
-    fail_for_want_of_memory();
+    fail_out_of_memory();
   }
   return true;
 }
@@ -81,7 +81,7 @@ bool Progress::pass(const Operation* only, const Operation* awaited) {
 bool Progress::take_in(Clock::time_point now, const Operation* only) {
   if (!outstanding_.take(arrived_, only)) return false;
   for (OperationPtr& operation : arrived_) operation->group().windows().enqueue(operation);
-  for (OperationPtr& operation : arrived_)  // the first step of another may have taken long
+  for (OperationPtr& operation : arrived_)  // an earlier start may take long
     start(operation->group(), &operation == &arrived_.front() ? now : Clock::now());
   for (OperationPtr& operation : arrived_)
     if (!operation->started)
@@ -94,11 +94,10 @@ void Progress::start(GroupState& group, Clock::time_point now) {
   do {
     started_.clear();
     group.windows().start_ready(started_);
-    // In order: what a first advance() posts is posted in the order of issue.
-    for (OperationPtr& operation : started_) {
-      const auto start = std::max(now, operation->info().issued);  // it may have come behind `now`
+    for (OperationPtr& operation : started_) {  // first advances post in the order of issue
+      const auto start = std::max(now, operation->info().issued);  // it may be issued after `now`
       operation->note_start(start);
-      if (!operation->finished())  // in the queue, by an abort
+      if (!operation->finished())  // while queued, by an abort
         endings_.observers().each(operation->numbers, [&](Observer& o, auto& number) {
           number = o.started(*operation, number, start);
         });
@@ -111,7 +110,7 @@ void Progress::start(GroupState& group, Clock::time_point now) {
       else
         active_.push_back(std::move(operation));
     }
-  } while (!started_.empty());  // those that ended at once made room
+  } while (!started_.empty());  // ended ones made room
 }
 
 bool Progress::poll_active(Clock::time_point now, const Operation* awaited) {
@@ -127,7 +126,7 @@ bool Progress::poll_active(Clock::time_point now, const Operation* awaited) {
       active_.pop_back();
       ++traffic_.ended;
       moved = true;
-      start(ended->group(), ended->finished_at());  // its place in the window is free
+      start(ended->group(), ended->finished_at());  // freed its place in the window
       if (ended.get() == awaited && ++brief_ < kPollAllEvery) break;
     } else {
       moved |= active_[i]->rounds_done() != before;
@@ -154,8 +153,8 @@ bool Progress::advance_parts(Operation& operation) {
   return done;
 }
 
-// In a group that failed because of another rank: all ranks had done their part by then. Only of a collective
-// in memory that the node shares: to look must post no message.
+// Whether all ranks had done their part before another rank failed the group. Only for collectives in the
+// node's memory: advancing must not post messages.
 bool Progress::was_complete(Operation& operation) {
   if (!operation.started || operation.on_device() || !operation.keeps_to_memory() ||
       operation.info().channel == Channel::PointToPoint ||
@@ -164,14 +163,13 @@ bool Progress::was_complete(Operation& operation) {
   try {
     return advance_parts(operation);
   } catch (const std::exception&) {
-    return false;  // why the group failed says more
+    return false;  // the group's failure says more
   }
 }
 
-// True if the operation is over, well or not.
+// True if the operation has ended.
 bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
-  // A thread that returns from the transport after shutdown() must not call it again.
-  if (outstanding_.stopped()) return false;
+  if (outstanding_.stopped()) return false;  // after shutdown() the transport must not be called
   set_current(operation);
   endings_.observers().each(operation->numbers, [](Observer& o, const auto& number) { o.entered(number); });
   GroupState& group = operation->group();
@@ -179,7 +177,7 @@ bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
   Others others = Others::Unaware;
   try {
     if (operation->finished()) {
-      error = operation->error();  // a waiter gave up while the role was elsewhere
+      error = operation->error();  // a waiter gave up
     } else if (const bool failed = group.failed();
                failed ? was_complete(*operation) : advance_parts(*operation)) {
       operation->retire();
@@ -192,7 +190,7 @@ bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
       const std::vector<int> peers = operation->pending_peers();
       fail(ErrorCode::Timeout, endings_.timeout_text(*operation, Endings::Waiting::ForPeers, peers));
     } else if (const auto left = group.unreachable(*operation, now)) {
-      others = left->failed ? Others::Know : Others::Unaware;
+      others = left->failed ? Others::Notified : Others::Unaware;
       fail(ErrorCode::Remote, operation->describe(), ": ", left->text);
     } else {
       if (options_.on_slow && !operation->slow && group.is_slow(operation->info(), now)) {
@@ -233,14 +231,14 @@ void Progress::end_overdue(Clock::time_point now) {
   }
 }
 
-void Progress::fail_for_want_of_memory() noexcept {
+void Progress::fail_out_of_memory() noexcept {
   release_memory_reserve();
   const auto fail_one = [&](const OperationPtr& operation) {
     const std::exception_ptr error = endings_.memory_error(*operation, kNoMemoryForRecords);
     operation->group().fail_with(kNoMemoryForRecords, ErrorCode::System);
     endings_.fail_operation(*operation, error);
   };
-  // What has arrived, was being started, or runs. Those of a window end as their group has failed.
+  // Operations in windows fail with their groups.
   for (std::vector<OperationPtr>* const list : {&arrived_, &started_, &active_}) {
     for (const OperationPtr& operation : *list)
       if (operation) fail_one(operation);
@@ -255,12 +253,11 @@ void Progress::close(GroupState& group) {
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
   try {
-    start(group, now);  // lets go of the finished ones in its window
+    start(group, now);  // empties its window of finished ones
   } catch (const std::bad_alloc&) {
-    fail_for_want_of_memory();
+    fail_out_of_memory();
   }
-  // The program may use their buffers again, and there may be no further pass. What goes through a library is
-  // left to the next pass, since to abandon it may block.
+  // The program may reuse buffers now. Others wait for a pass, if any: abandon() may block in a library.
   traffic_.ended += std::erase_if(active_, [&](const OperationPtr& operation) {
     if (&operation->group() != &group || !operation->finished() || !operation->keeps_to_memory())
       return false;

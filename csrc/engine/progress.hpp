@@ -1,6 +1,5 @@
-// The progress role: its holder starts operations, polls the transport, runs local steps and checks
-// deadlines, a pass at a time. The role is a mutex that is only tried, so that no thread waits for one that
-// may be stuck in the MPI library. At most one thread is inside a transport at any time.
+// The progress role: its holder, one thread at a time, starts operations, polls the transport, runs local
+// steps and checks deadlines. Its mutex is only tried, since the holder may be stuck in the MPI library.
 #pragma once
 
 #include <atomic>
@@ -20,35 +19,31 @@ namespace mpi_gdr {
 
 class Progress {
  public:
-  // All outlive it.
+  // References outlive it.
   Progress(const EngineOptions& options, Outstanding& outstanding, Endings& endings)
       : options_(options), outstanding_(outstanding), endings_(endings) {}
 
   // --- any thread ---
-  // One pass if the role is free: `awaited` first and, if that ends, not always the others. True if something
-  // moved. `ended`: receives what Endings::take_unreleased() gives. If nothing moved, and `awaited` (null:
-  // any) is all that runs and waits for one flag, `bell` is that, and `memory` keeps it valid.
+  // One pass if the role is free: `awaited` first; if it ends, the others may wait for a later pass. True if
+  // anything moved. Fills `ended` by Endings::take_unreleased(). If only `awaited` (null: any) runs and waits
+  // for one flag, returns that in `bell`, and in `memory` what keeps it valid.
   bool try_pass(std::vector<OperationPtr>& ended, const Operation* awaited, Doorbell* bell,
                 std::shared_ptr<const shm::NodeMemory>* memory);
-  // The first steps of this operation, if the role is free and this is all there is to begin: else false.
+  // Starts this operation if the role is free and nothing else is to be started; else returns false.
   bool try_begin(const Operation& operation, std::vector<OperationPtr>& ended);
-  // Owns the role, or nothing if it could not be had in time.
-  std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);
-  // True while some thread sits in one pass for longer than `stuck_grace`.
-  bool stuck() const;
-  const Traffic& traffic() const { return traffic_; }
-  // The operation being advanced, or the last one; null: none.
+  std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);  // may own nothing
+  bool stuck() const;                                  // a pass has lasted longer than `stuck_grace`
+  const Traffic& traffic() const { return traffic_; }  // to be read with the role
+  // The operation being advanced, or the last one that has not ended; may be null.
   OperationPtr current() const;
 
   // --- with the role ---
-  // Lets go of what has ended of a group and keeps to memory, and drops the group's transport.
+  // Drops ended operations that keep to memory, and the group's transport.
   void close(GroupState& group);
-  // Ends what runs, without the transport's help. True if something did.
-  bool end_all(const std::string& reason);
+  bool end_all(const std::string& reason);  // without the transport; false: nothing was running
 
  private:
-  // Says since when a thread is inside the transport, whatever way it leaves.
-  class InTransport {
+  class InTransport {  // marks the time in the transport
    public:
     InTransport(std::atomic<std::int64_t>& began, Clock::time_point now) : began_(began) {
       began_.store(now.time_since_epoch().count(), std::memory_order_release);
@@ -59,19 +54,17 @@ class Progress {
     std::atomic<std::int64_t>& began_;
   };
 
-  // All with the role. `only`: see try_begin().
+  // With the role. `only`: see try_begin().
   bool pass(const Operation* only, const Operation* awaited = nullptr);
   bool take_in(Clock::time_point now, const Operation* only);
   void start(GroupState& group, Clock::time_point now);
   bool poll_active(Clock::time_point now, const Operation* awaited);
   void note_earliest_deadline();  // of active_
   bool advance(const OperationPtr& operation, Clock::time_point now);
-  bool advance_parts(Operation& operation);  // and notes what they have chosen
+  bool advance_parts(Operation& operation);  // and notifies observers of choices
   bool was_complete(Operation& operation);
-  // Ends operations that wait for their turn and are overdue.
-  void end_overdue(Clock::time_point now);
-  // When a pass could not go on for want of memory: ends everything that is outstanding.
-  void fail_for_want_of_memory() noexcept;
+  void end_overdue(Clock::time_point now);  // fails overdue operations that have not started
+  void fail_out_of_memory() noexcept;       // fails everything outstanding
   void set_current(const OperationPtr& operation);
 
   const EngineOptions& options_;
@@ -82,11 +75,11 @@ class Progress {
   // With the role:
   std::vector<OperationPtr> active_, arrived_, started_;
   Traffic traffic_;
-  std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started yet, by deadline
-  int brief_ = 0;                                                // passes since one polled all of active_
+  std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started, by deadline
+  int brief_ = 0;                                                // passes since the last one that polled all
 
-  // Written by the role holder, read by any thread.
-  std::atomic<std::int64_t> pass_began_{0};  // Clock ticks; 0: nobody is in a pass
+  // Written with the role, read by any thread.
+  std::atomic<std::int64_t> pass_began_{0};  // ticks of Clock; 0: no pass
   mutable std::mutex current_mutex_;
   OperationPtr current_;
 };

@@ -21,20 +21,17 @@ using std::chrono::nanoseconds;
 
 constexpr nanoseconds kSampleEvery = microseconds(100);
 constexpr microseconds kShortestNap(50);
-// What it costs the issuer to have its core taken and given back: polling for less is cheaper than a nap.
+// Cost to the issuer of losing its core and getting it back: polling for less is cheaper than a nap.
 constexpr nanoseconds kHandOver = microseconds(20);
-// To wake costs a core some 10 us. Naps beside callers grow up to so many times the longest.
+// Naps beside callers grow up to this many times the longest: a wake-up costs a core about 10 us.
 constexpr int kNapsBesideCallers = 4;
-// Maximum naps before takeover of what is When::Later.
-constexpr int kNapsLeft = 16;
-// Without any movement for so long, a nap costs nothing that matters.
-constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);
-// Where cores are shared for time slices, or by ranks while devices wait: there a yield costs a time slice.
-constexpr nanoseconds kCrowdedQuiet = microseconds(200);
+constexpr int kNapsLeft = 16;  // maximum naps before takeover of what is When::Later
+constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);  // without progress; a nap costs little then
+constexpr nanoseconds kCrowdedQuiet = microseconds(200);       // where a yield costs a time slice
 
 nanoseconds read(clockid_t clock) {
   timespec t{};
-  if (clock_gettime(clock, &t) != 0) return nanoseconds(0);  // the thread is gone: it computes no more
+  if (clock_gettime(clock, &t) != 0) return nanoseconds(0);  // the thread has ended
   return std::chrono::seconds(t.tv_sec) + nanoseconds(t.tv_nsec);
 }
 
@@ -57,7 +54,7 @@ void ProgressThread::wake(When when) {
   thread_local const clockid_t clock = clock_of_this_thread();
   issuer_clock_.store(clock, std::memory_order_relaxed);
   if (when == When::Later) {
-    // A caller that issues more does not compute yet: each of a window of messages puts it off, for a time.
+    // An issuer of several messages does not compute yet: each message extends the time, within a limit.
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (work_.outstanding.background() == 1) first_left_.store(now.count(), std::memory_order_relaxed);
     const nanoseconds most =
@@ -65,8 +62,8 @@ void ProgressThread::wake(When when) {
     left_until_.store(std::min(now + longest_nap_, most).count(), std::memory_order_relaxed);
   }
   if (when == When::Now) at_once_.store(true, std::memory_order_seq_cst);
-  // Pairs with sleep() and nap(): they set rest_, then look for work or at_once_; the caller has added work,
-  // and this sets at_once_, before it looks at rest_.
+  // Pairs with sleep() and nap(), which set rest_ before they look for work and at_once_; callers add work
+  // and set at_once_ before they look at rest_.
   const Rest rest = rest_.load(std::memory_order_seq_cst);
   if (rest == Rest::None || (rest == Rest::Nap && when != When::Now) ||
       (rest == Rest::Left && when == When::Later))
@@ -76,7 +73,7 @@ void ProgressThread::wake(When when) {
 }
 
 void ProgressThread::run() {
-  prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default of 50 us would double the shortest nap
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default of 50 us doubles the shortest nap
   while (!stopping_.load(std::memory_order_acquire)) {
     sleep();
     poll_until_idle();
@@ -101,7 +98,7 @@ void ProgressThread::nap(nanoseconds duration, Rest rest) {
     return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst) ||
            (rest == Rest::Left && work_.outstanding.urgent() > 0);
   });
-  at_once_.exchange(false, std::memory_order_seq_cst);  // what comes after it is for the next nap
+  at_once_.exchange(false, std::memory_order_seq_cst);  // later ones end the next nap
   rest_.store(Rest::None, std::memory_order_seq_cst);
 }
 
@@ -121,18 +118,18 @@ void ProgressThread::poll_until_idle() {
     beside_callers_ = longest_nap_;
     enter_device();
     Doorbell bell;
-    std::shared_ptr<const shm::NodeMemory> memory;  // a caller may end and destroy the group meanwhile
+    std::shared_ptr<const shm::NodeMemory> memory;  // a caller may destroy the group
     const bool moved = work_.pass(bell, memory);
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (moved) last_move = now;
     if (issuer_computes() && !keeps_polling(Clock::now())) {
       if (moved) pause = kShortestNap;
-      if (now - last_move < kHandOver) continue;  // what it waits for is likely near
+      if (now - last_move < kHandOver) continue;  // the next event is likely near
       pause = std::min(pause, longest_nap_);
       rest(bell, pause);
       pause *= 2;
     } else if (!moved) {
-      // The core goes to the issuer at once if it became ready; its clock then shows it.
+      // Yielding passes the core to a ready issuer; its clock shows that.
       const auto begin = Clock::now();
       if (now - last_move > (naps_soon(begin) ? kCrowdedQuiet : kQuiet)) {
         rest(bell, kShortestNap);
@@ -150,7 +147,7 @@ void ProgressThread::enter_device() {
   entered_ = device;
   try {
     device->enter_thread();
-  } catch (const Error& e) {  // the operations will say so
+  } catch (const Error& e) {  // operations will fail with it
     log(LogLevel::Warn, "COLL", "the progress thread cannot use the device: ", e.what());
   }
 }

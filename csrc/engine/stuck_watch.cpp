@@ -34,28 +34,26 @@ void StuckWatch::lose(const std::string& reason) {
 void StuckWatch::run() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kLookEvery, [&] { return stopping_; })) {
-    lock.unlock();  // a look may write the flight log
+    lock.unlock();  // look() may write the flight log
     try {
       look();
     } catch (const std::bad_alloc&) {
       release_memory_reserve();
-      notified_ = false;  // at the next look
+      notified_ = false;  // repeat at the next look
     }
     lock.lock();
   }
 }
 
 void StuckWatch::look() {
-  // Seen several times: a process that was stopped for a while looks stuck at the first look after it.
-  seen_ = progress_.stuck() ? seen_ + 1 : 0;
+  seen_ = progress_.stuck() ? seen_ + 1 : 0;  // a process that was suspended looks stuck at first
   if (notified_ || seen_ < kLooks) return;
   const OperationPtr operation = progress_.current();
   std::unique_lock lock(mutex_);
   std::string lost = lost_;
   lock.unlock();
-  // A peer of other groups only: this one may take its time.
-  if (operation && !operation->group().failed()) lost.clear();
-  // Whichever operation is overdue: while a thread is stuck, none makes progress.
+  if (operation && !operation->group().failed()) lost.clear();  // the lost peer is in other groups
+  // Any overdue operation counts: a stuck thread blocks all.
   std::int64_t deadline = outstanding_.earliest_deadline();
   if (operation)
     deadline = std::min<std::int64_t>(deadline, operation->info().deadline.time_since_epoch().count());
@@ -66,7 +64,7 @@ void StuckWatch::look() {
   notified_ = true;
   std::string text = std::string("a thread is stuck inside the MPI library") +
                      (lost.empty() ? " past a deadline" : "") + ", working on " +
-                     (operation ? operation->describe() : std::string("the end of a group")) + ": " +
+                     (operation ? operation->describe() : std::string("the destruction of a group")) + ": " +
                      (lost.empty() ? "a peer is gone or hangs" : lost);
   text += observers_.group_failed(text);
   text += ". Ending this process";

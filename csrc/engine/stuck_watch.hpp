@@ -1,5 +1,5 @@
-// Ends the process, with a message, when a thread is stuck inside the transport (MPI may hang in a call when
-// a peer is gone) past the deadline of an operation, or although the loss of a peer is known.
+// Ends the process with a message when a thread is stuck in the transport (MPI may hang if a peer is gone)
+// past an operation's deadline or after the loss of a peer.
 #pragma once
 
 #include <condition_variable>
@@ -15,13 +15,12 @@ namespace mpi_gdr {
 
 class StuckWatch {
  public:
-  // Starts the thread. All outlive it.
+  // Starts the thread. References outlive it.
   StuckWatch(const EngineOptions& options, const Progress& progress, const Outstanding& outstanding,
              const Observers& observers);
   ~StuckWatch() { stop(); }
-  // A peer is gone for good: the first reason counts. Any thread.
-  void lose(const std::string& reason);
-  void stop();  // idempotent
+  void lose(const std::string& reason);  // any thread; the first reason counts
+  void stop();                           // idempotent
 
  private:
   void run();
@@ -31,13 +30,13 @@ class StuckWatch {
   const Progress& progress_;
   const Outstanding& outstanding_;
   const Observers& observers_;
-  std::mutex mutex_;  // the next three
+  std::mutex mutex_;  // changed_, stopping_, lost_
   std::condition_variable changed_;
   bool stopping_ = false;
   std::string lost_;
-  bool notified_ = false;  // of the thread
-  int seen_ = 0;           // of the thread: looks in a row at which somebody was stuck
-  std::thread thread_;     // last: starts when all else is there
+  bool notified_ = false;  // used by the thread only
+  int seen_ = 0;           // used by the thread only: consecutive looks at a stuck pass
+  std::thread thread_;     // last: uses the other members
 };
 
 }  // namespace mpi_gdr

@@ -1,4 +1,3 @@
-// Which operations of a group may run at once.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +11,9 @@
 
 namespace mpi_gdr {
 
-// A group's operations that wait for their turn, and those that had it, by channel. With the progress role.
-class Windows {
+class Windows {  // queued and running operations of a group, by channel; with the progress role
  public:
-  // `in_flight`: operations of a channel that run at once, at most, but for messages.
+  // Sequence numbers of a channel in flight; messages are unlimited.
   explicit Windows(std::uint64_t in_flight) : in_flight_(in_flight) {}
 
   void enqueue(OperationPtr operation) {
@@ -24,7 +22,6 @@ class Windows {
   bool any_waits() const {
     return std::any_of(windows_.begin(), windows_.end(), [](const Window& w) { return !w.waiting.empty(); });
   }
-  // Moves what may start now to `started`, in order.
   void start_ready(std::vector<OperationPtr>& started) {
     for (int c = 0; c < kChannelCount; ++c) {
       auto& [waiting, running] = windows_[c];
@@ -32,7 +29,7 @@ class Windows {
       while (!running.empty() && running.front()->finished()) running.pop_front();
       while (!waiting.empty()) {
         const OperationInfo& info = waiting.front()->info();
-        // A single operation may be wider than the window.
+        // One operation may exceed the window.
         if (bounded && !running.empty() &&
             info.sequence + info.sequences - running.front()->info().sequence >
                 std::max(in_flight_, info.sequences))
@@ -45,8 +42,8 @@ class Windows {
   }
 
  private:
-  // `running`: started operations in order, with the finished ones behind an unfinished front, so that the
-  // sequence numbers in flight span a bounded range: tags repeat after it.
+  // `running`: in order, with finished operations behind an unfinished front: the sequence numbers in flight
+  // span a bounded range, after which tags repeat.
   struct Window {
     std::deque<OperationPtr> waiting, running;
   };

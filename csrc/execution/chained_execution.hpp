@@ -1,4 +1,4 @@
-// Two executions in a row, of which the second is made when the first is done, from what that brought.
+// Runs two executions in a row; the second is made when the first is done, from its result.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace mpi_gdr {
 
 class ChainedExecution : public Execution {
  public:
-  // Makes the second stage, on the thread that holds the progress role; null: there is none.
+  // Makes the second execution, on the thread that holds the progress role; null: there is none.
   using Next = std::function<std::unique_ptr<Execution>()>;
 
   ChainedExecution(std::unique_ptr<Execution> first, Next next)

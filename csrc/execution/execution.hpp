@@ -1,8 +1,6 @@
-// One running schedule. The engine polls it; who owns what:
-//  - constructed and launched on the issuing thread,
-//  - advance() is called by the holder of the progress role only, never concurrently with itself,
-//  - destroyed by the thread that drops the operation, after completion, or never (leaked on purpose) after a
-//  failure.
+// One running schedule, polled by the engine. Constructed and launched on the issuing thread. advance() is
+// called by the holder of the progress role only. Destroyed after completion by the thread that drops the
+// operation; after a failure never (leaked on purpose).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +15,6 @@
 
 namespace mpi_gdr {
 
-// Where the buffers of a schedule are, and what its messages are stamped with.
 struct Binding {
   const void* input = nullptr;
   void* output = nullptr;
@@ -29,16 +26,15 @@ struct Binding {
   std::uint32_t divisor = 1;  // Avg: size of the group
   bool exact = false;         // ReduceArgs::exact of each Reduce
   Channel channel = Channel::Collective;
-  int tag_base = 0;  // message tag = tag_base + lane; its acknowledgement: kMaxLanes higher
-  // A send is done only once the receiver has said so: back-pressure for one-way collectives. Equal on all
-  // ranks.
+  int tag_base = 0;  // message tag = tag_base + lane; of its acknowledgement: kMaxLanes higher
+  // Sends wait for an acknowledgement: back-pressure for one-way collectives. Equal on all ranks.
   bool acknowledged = false;
-  // Of a schedule that touches others' memory.
+  // For schedules that access other ranks' memory:
   const shm::NodeMemory* node = nullptr;
-  std::uint64_t slot_use = 0;  // uses of slots on this channel before; equal on all ranks
-  RivalChoices::Call rivals;   // of a schedule with Schedule::staged
-  CallRecord call;             // compared with the others' before their memory is touched
-  // The same for AllToAll, by rank; empty for others.
+  std::uint64_t slot_use = 0;  // earlier uses of slots on this channel; equal on all ranks
+  RivalChoices::Call rivals;   // for schedules with Schedule::staged
+  CallRecord call;             // compared with the others' before their memory is accessed
+  // AllToAll: compared likewise, by rank.
   std::vector<std::uint64_t> send_counts, recv_counts;
   ExecutionObserver* observer = nullptr;  // null: none
 };
@@ -49,22 +45,21 @@ inline constexpr int kTagsPerCollective = 2 * kMaxLanes + 1;
 class Execution {
  public:
   virtual ~Execution() = default;
-  // Does what can be done without blocking; true when everything is done. Throws mpi_gdr::Error.
+  // Makes progress without blocking; true once everything is done. Throws mpi_gdr::Error.
   virtual bool advance() = 0;
-  // Ranks that this rank still waits for, for the timeout message.
+  // Ranks that this rank waits for, for the timeout message.
   virtual std::vector<int> pending_peers() const = 0;
-  // What the last advance() found missing, if that is one flag of another process and nothing else: false if
-  // there is no such flag.
+  // The one flag of another process that the last advance() waited for; false: it is not one flag.
   virtual bool doorbell(Doorbell& bell) const { return false; }
-  // Its steps call no library, which may block whatever it promises.
+  // Its steps call no library that may block.
   virtual bool keeps_to_memory() const { return false; }
-  // Gives up outstanding requests. Buffers must then be leaked.
+  // Abandons outstanding requests. Buffers must then be leaked.
   virtual void abandon() noexcept = 0;
-  // Nobody is missing: an earlier call of the group has to begin on all ranks before this one does.
+  // No rank is missing: an earlier call of the group has to begin on all ranks before this one.
   virtual bool awaits_turn() const { return false; }
-  // What runs, where that is decided only once all ranks have begun; null: not yet, or it was fixed.
+  // The schedule chosen once all ranks have begun; null: not yet, or nothing to choose.
   const char* chosen() const { return chosen_; }
-  // Rounds finished so far: tells the engine that something moved, so that it keeps polling eagerly.
+  // Rounds finished so far: while it grows the engine polls eagerly.
   std::uint64_t rounds_done() const { return rounds_done_; }
 
  protected:

@@ -1,5 +1,5 @@
-// What a schedule's slices and local steps mean on a Binding's memory: addresses, lengths, and which kernel
-// (if any) a Copy or Reduce needs. Shared by the host and the stream execution. Pure functions.
+// Resolves a schedule's slices and local steps on a Binding's memory: addresses, lengths, and the kernel (if
+// any) of a Copy or Reduce. Shared by the host and the stream execution. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -24,17 +24,15 @@ inline const std::byte* source_address(const Slice& slice, const Binding& bindin
   return static_cast<const std::byte*>(base) + slice.offset * item_size(binding.dtype);
 }
 
-// Throws if the slice is of Input, which no step may write.
+// Throws for a slice of Input, which no step may write.
 std::byte* target_address(const Slice& slice, const Binding& binding);
 
-// What a Copy or Reduce does to each element: all but addresses and count. A copy that scales is a reduction
-// of one source.
+// All of a Copy or Reduce but addresses and count. A copy that scales is a reduction of one source.
 ReduceArgs element_args(const Step& step, const Binding& binding);
 inline bool is_reduction(const Step& step, const ReduceArgs& args) {
   return step.kind == StepKind::Reduce || args.factor != 1.0 || args.divisor != 1;
 }
 
-// A Copy or Reduce, resolved.
 struct LocalStep {
   enum class Kind : std::uint8_t {
     Nothing,  // a plain copy of a slice onto itself
@@ -46,11 +44,9 @@ struct LocalStep {
   ReduceArgs args;
 };
 
-// With addresses.
 LocalStep resolve(const Step& step, const Binding& binding, void* dst,
                   const std::vector<const void*>& sources);
-// `address` says where a slice is, read or written. `sources` holds the addresses that the result's args
-// point to, until the next call.
+// `address` maps a slice to its memory. `sources` holds the addresses for the result's args.
 template <typename Address>
 LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding, const Address& address,
                   std::vector<const void*>& sources) {

@@ -1,6 +1,5 @@
-// In which order messages are posted, where some of them wait for a device: MPI matches those of one peer and
-// tag in that order, and a later one may be ready first. Others do not wait for each other, since one of them
-// may be what the device waits for.
+// The order in which messages are posted where some wait for a device: MPI matches messages of one peer and
+// tag in that order, and a later one may be ready first. Others do not wait: the device may wait for them.
 //
 // Threads: take() with the lock under which calls get their order; a Turn by the holder of the progress role.
 #pragma once
@@ -19,14 +18,14 @@ class MessageTurns {
  public:
   using Posted = std::shared_ptr<std::atomic<bool>>;
   struct Turn {
-    std::vector<Posted> before;  // messages that are posted first
+    std::vector<Posted> before;  // messages to be posted first
     Posted posted = std::make_shared<std::atomic<bool>>(false);
   };
 
   Turn take(const MessageCall& call) {
     Turn turn;
     if (last_.size() > kMost) std::erase_if(last_, [](const auto& entry) { return entry.second->load(); });
-    if (!call.send && call.peer == kAnySource) {  // takes what any of the others would have
+    if (!call.send && call.peer == kAnySource) {  // matches what any of the others could
       for (const auto& [key, posted] : last_)
         if (!std::get<0>(key) && std::get<2>(key) == call.tag) turn.before.push_back(posted);
     } else {

@@ -1,5 +1,4 @@
-// Who hears of the rounds of schedules that run on host memory
-// (MPI_GDR_TRACE). All calls come from the holder of the progress role.
+// Observes the rounds of schedules on host memory (MPI_GDR_TRACE). Called by the holder of the progress role.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +9,10 @@
 
 namespace mpi_gdr {
 
-// Of one schedule that runs.
 class RoundObserver {
  public:
   virtual ~RoundObserver() = default;
-  // Of this lane's round in work: before its messages are posted, after its local steps, when it is over.
+  // The lane's current round: before its messages are posted, after its local steps, when it is over.
   virtual void began(int lane) = 0;
   virtual void worked(int lane) = 0;
   virtual void ended(int lane, std::uint32_t index, const Round& round) = 0;
@@ -23,7 +21,7 @@ class RoundObserver {
 class ExecutionObserver {
  public:
   virtual ~ExecutionObserver() = default;
-  // A schedule begins, on this rank. It outlives what is returned, and so does this observer.
+  // A schedule begins on this rank. It and this observer outlive the result.
   virtual std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType dtype, int rank) = 0;
 };
 

@@ -1,17 +1,16 @@
-// Which of two schedules with the same result the calls of a group on one node run: the one that took less
-// time here. Calls are told apart by collective, size and kind of memory; each such class has a choice of its
-// own.
+// Chooses between two schedules with the same result for the calls of a group on one node: the one that took
+// less time here. Each class of calls (collective, size, kind of memory) has its own choice.
 //
 // Every rank measures its calls. The first member of the node, the decider, takes the longest time of all
-// ranks and publishes decisions. All ranks apply the same decisions at the same calls. Calls with rivals have
-// numbers, counted by channel of the group and equal on all ranks:
+// ranks and publishes decisions, which all ranks apply at the same calls. Calls with rivals are numbered by
+// channel of the group, equally on all ranks:
 //
 //   the decider   at call n reads the times of call n - kSlots, and may publish decision n
 //   every rank    at call n applies decision n - kSlots, then chooses; choices are made in the order of n
 //
 // A rank comes to call n once all have ended the use of slots kSlots before (NodeMemory), and call n - kSlots
-// is that use or an earlier one. So all that was written for call n - kSlots is visible. It stays until call
-// n + kSlots, to which no rank comes before all have ended call n.
+// is that use or an earlier one: all that was written for it is visible. It stays until call n + kSlots, to
+// which no rank comes before all have ended call n.
 //
 // Used by the holder of the progress role, except report().
 #pragma once
@@ -34,18 +33,18 @@ namespace mpi_gdr {
 inline constexpr int kRivals = 2;
 const char* rival_name(int rival);  // "zero_copy", "staged"
 
-// When a class tries both rivals, and which of them wins. No clock, no memory of others: for tests, too.
+// Decides when a class tries both rivals and which one wins. Uses no clock and no shared memory.
 class RivalTrials {
  public:
   static constexpr int kRounds = 6;                 // calls of each rival in a trial
-  static constexpr int kRun = 3;                    // of them, in a row
+  static constexpr int kRun = 3;                    // of these, in a row
   static constexpr std::uint64_t kFirstLook = 500;  // calls to the second trial; the distance doubles
-  static constexpr std::uint64_t kCheck = 50;       // calls until what was remembered is looked at
+  static constexpr std::uint64_t kCheck = 50;       // calls until a remembered choice is checked
   static constexpr std::uint64_t kLastLook = 64000;
 
   // The class begins with a trial.
   explicit RivalTrials(int first) : current_(first) {}
-  // As after a first trial, of an earlier job: the class begins with what won there.
+  // As after a first trial in an earlier job, whose winner begins.
   RivalTrials(int remembered, double speedup)
       : current_(remembered), trying_(false), trials_(1), distance_(kCheck), speedup_(speedup) {}
 
@@ -54,20 +53,20 @@ class RivalTrials {
     int rival = 0;
     bool trial = false;
   };
-  // Of a trial, in which `left` calls follow this one: not the current rival. Each runs a few times in a row:
-  // what one leaves in the caches, the other would pay for.
+  // Whether a call of a trial with `left` calls to follow runs the other rival. Each runs several times in a
+  // row, lest one pays for what the other leaves in the caches.
   static bool runs_other(int left) { return left / kRun % 2 == 0; }
-  // For every call of the class: what all ranks shall do, if that changes.
+  // For every call of the class: the new decision for all ranks, if any.
   std::optional<Decision> next();
   // `clean`: no rank did anything else meanwhile.
   void add(int rival, std::uint64_t nanoseconds, bool clean);
 
   bool trying() const { return trying_; }
   int current() const { return current_; }
-  std::uint64_t trials() const { return trials_; }  // that are over
-  // Of the current one over the other, at the last trial; 0: none.
+  std::uint64_t trials() const { return trials_; }  // completed
+  // The current rival over the other, in the last trial; 0: none.
   double speedup() const { return speedup_; }
-  bool clean() const { return clean_; }  // so was the last trial
+  bool clean() const { return clean_; }  // the last trial was
 
  private:
   struct Times {
@@ -75,7 +74,7 @@ class RivalTrials {
     int count = 0;
     std::array<std::uint64_t, 2> all = {kNone, kNone}, clean = {kNone, kNone};  // the two shortest, ascending
   };
-  bool end_trial();  // whether the current rival has changed
+  bool end_trial();  // returns whether the current rival has changed
 
   int current_;
   bool trying_ = true, clean_ = false;
@@ -91,15 +90,14 @@ class RivalChoices {
     std::uint64_t from_bytes, to_bytes;
     bool mapped;  // the tensors of all ranks are in group memory
     int rival;
-    double speedup;         // over the other one; 0: not known on this rank
+    double speedup;         // over the other one; 0: not measured on this rank
     bool measured = false;  // by this rank, in this group, beside nothing else
   };
-  // `node`: of all ranks of the group. Both outlive it. `remembered`: equal on all ranks; these classes begin
-  // without a trial.
+  // `node`: of all ranks of the group. Both outlive this. `remembered`: equal on all ranks; no first trial.
   RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, std::string group,
                const std::vector<Report>& remembered = {});
 
-  // Of one execution. `bytes`: of the call, equal on all ranks.
+  // One execution. `bytes`: equal on all ranks.
   struct Call {
     RivalChoices* choices = nullptr;  // null: what runs is fixed
     std::uint64_t number = 0;
@@ -108,9 +106,8 @@ class RivalChoices {
   // Whether all calls before this one have chosen.
   bool is_turn(int channel, std::uint64_t number) const { return channel_of(channel).next == number; }
   bool waits(int channel, std::uint64_t number) const { return channel_of(channel).next < number; }
-  // In turn, and once all ranks have begun the call: the rival to run. `first`: before anything was measured.
-  // `fixed`: the call can run no other, and is not measured. A call that is not fixed passes the result's
-  // `started` to end().
+  // Returns the rival to run; called in turn, once all ranks have begun the call. `first`: before anything
+  // was measured. `fixed`: no choice, not measured. Otherwise the result goes to end().
   struct Choice {
     int rival = 0;
     std::uint64_t started = 0;  // 0: not measured
@@ -136,7 +133,7 @@ class RivalChoices {
   // Equal on all ranks after the same call.
   struct Class {
     std::int8_t rival = -1;  // -1: no call yet
-    std::uint8_t trial = 0;  // calls that are left of a trial
+    std::uint8_t trial = 0;  // calls left of a trial
   };
   struct Ran {
     std::uint32_t of = kClasses;  // kClasses: not measured

@@ -29,7 +29,7 @@ void RoundMessages::post(const Schedule& schedule, const Round& round, int lane,
     pending_.push_back({transport.irecv(channel_, data, bytes, peer, tag), peer, bytes, Kind::Recv});
   });
   messages(StepKind::Send, [&](const Slice& slice, int peer, std::size_t at, std::size_t bytes) {
-    // Its acknowledgement carries no bytes; awaited like any other message of the round.
+    // Its acknowledgement is empty.
     if (acknowledge_)
       pending_.push_back({transport.irecv(channel_, nullptr, 0, peer, acknowledgement_tag_), peer, 0,
                           Kind::Acknowledgement});

@@ -25,7 +25,7 @@ void ScratchPool::drop_kept() noexcept {
 
 ScratchPool::Block ScratchPool::take(std::size_t bytes) {
   if (bytes == 0) return {};
-  // Few size classes (steps of an eighth of a power of two), so that blocks of similar operations are shared.
+  // Few size classes, so that similar operations share blocks.
   const std::size_t step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 8);
   bytes = (bytes + step - 1) / step * step;
   {
@@ -46,7 +46,7 @@ ScratchPool::Block ScratchPool::take(std::size_t bytes) {
   return Block(this, memory, bytes);
 }
 
-void ScratchPool::give_back(void* memory, std::size_t bytes) noexcept {
+void ScratchPool::release(void* memory, std::size_t bytes) noexcept {
   try {
     std::lock_guard lock(mutex_);
     if (kept_ + bytes <= kMostKept) {
@@ -55,7 +55,7 @@ void ScratchPool::give_back(void* memory, std::size_t bytes) noexcept {
       return;
     }
   } catch (const std::bad_alloc&) {
-    // No memory to note it in: it had better go.
+    // No memory to record it: it is freed.
   }
   std::free(memory);
 }

@@ -1,5 +1,5 @@
-// Scratch memory of operations, kept between them: a fresh block would be paged in anew by every bucket of
-// every training step. Thread-safe. Blocks are 64-byte aligned and uninitialised.
+// Scratch memory, kept between operations: otherwise every bucket of every training step would fault its
+// pages in anew. Thread-safe. Blocks are 4096-byte aligned and uninitialised.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class ScratchPool {
   ScratchPool& operator=(const ScratchPool&) = delete;
   ~ScratchPool();
 
-  // Owns one block; gives it back when destroyed. Empty for 0 bytes.
+  // Owns one block and returns it when destroyed. Empty for 0 bytes.
   class Block {
    public:
     Block() = default;
@@ -26,19 +26,19 @@ class ScratchPool {
     void leak() noexcept { (void)memory_.release(); }
 
    private:
-    struct GiveBack {
+    struct Release {
       ScratchPool* pool;
       std::size_t bytes;
-      void operator()(void* memory) const noexcept { pool->give_back(memory, bytes); }
+      void operator()(void* memory) const noexcept { pool->release(memory, bytes); }
     };
-    std::unique_ptr<void, GiveBack> memory_;
+    std::unique_ptr<void, Release> memory_;
   };
 
   // Throws NoMemory.
   Block take(std::size_t bytes);
 
  private:
-  void give_back(void* memory, std::size_t bytes) noexcept;
+  void release(void* memory, std::size_t bytes) noexcept;
   void drop_kept() noexcept;
 
   static constexpr std::size_t kMostKept = std::size_t{256} << 20;  // bytes kept for reuse at most

@@ -1,4 +1,4 @@
-// Executions that are no schedule: one point-to-point message, one collective run by the library itself.
+// Executions without a schedule: one point-to-point message, or one collective of the library itself.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,6 @@
 
 namespace mpi_gdr {
 
-// One message of the user's.
 struct MessageCall {
   bool send = true;
   void* data = nullptr;  // read only if `send`
@@ -24,7 +23,7 @@ class MessageExecution : public Execution {
   bool doorbell(Doorbell& bell) const override;
   bool keeps_to_memory() const override { return transport_.messages_in_memory(); }
   void abandon() noexcept override;
-  // Of a finished receive; also tells an any-source receive who it was.
+  // The sender of a completed receive.
   int source() const { return source_; }
 
  private:
@@ -36,7 +35,7 @@ class MessageExecution : public Execution {
     Request request;
     std::size_t bytes;
   };
-  std::uint64_t moved_ = 0;    // bytes of the pieces that are left, when the last one was tested
+  std::uint64_t moved_ = 0;    // bytes of the pending pieces, at the last test
   std::vector<Piece> pieces_;  // more than one only above kMaxMessageBytes
 };
 
@@ -45,7 +44,7 @@ class NativeExecution : public Execution {
   NativeExecution(const NativeCollective& collective, Channel channel, Transport& transport)
       : collective_(collective), channel_(channel), transport_(transport) {}
   bool advance() override;
-  std::vector<int> pending_peers() const override { return {}; }  // only the library knows
+  std::vector<int> pending_peers() const override { return {}; }  // the library does not expose them
   void abandon() noexcept override;
 
  private:

@@ -10,7 +10,7 @@ namespace mpi_gdr {
 
 void BlockingCalls::look(const std::function<std::string(const std::vector<int>&)>& lost_among,
                          const std::function<std::string()>& store_lost) {
-  constexpr std::chrono::seconds kGrace(3);  // as the engine's stuck_grace
+  constexpr std::chrono::seconds kGrace(3);  // the engine's stuck_grace
   const std::lock_guard lock(mutex_);
   const auto now = Clock::now();
   for (Call* call : calls_) {

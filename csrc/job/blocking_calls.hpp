@@ -1,5 +1,4 @@
-// Calls that cannot be interrupted, of MPI and of torch's store: if what they wait for is lost, they may
-// never return, and then the process ends with a message.
+// Uninterruptible calls of MPI and of torch's store, which may never return if what they wait for is lost.
 #pragma once
 
 #include <chrono>
@@ -16,7 +15,7 @@ class BlockingCalls {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // While it lives, a call waits for these ranks (none: for the store of the job, which rank 0 may serve).
+  // While it exists, a call waits for these ranks; none: for the job's store, which rank 0 may serve.
   class Call {
    public:
     Call(BlockingCalls& calls, std::string what, std::vector<int> ranks,
@@ -34,8 +33,8 @@ class BlockingCalls {
     Clock::time_point lost_{};
   };
 
-  // Ends the process if a call has waited a grace of 3 s since it lost one of its ranks, or the store, or
-  // since its deadline. `lost_among`, `store_lost`: what became of one of these ranks, of the store; or "".
+  // Ends the process if, for 3 s, a call's rank or store has been lost (`lost_among`, `store_lost` return
+  // why, or "") or its deadline has passed.
   void look(const std::function<std::string(const std::vector<int>&)>& lost_among,
             const std::function<std::string()>& store_lost);
 

@@ -34,13 +34,12 @@
 namespace mpi_gdr {
 namespace {
 
-constexpr off_t kMostBytes = 64 * 1024;  // of a file; one with all classes has less
+constexpr off_t kMostBytes = 64 * 1024;  // of a file; one with all classes is smaller
 constexpr int kFormat = 1;
-constexpr double kMostSpeedup = 9e5;                // what to_text() rounds is within it, too
-constexpr const char* kTitle = "mpi-gdr choices ";  // "mpi-gdr choices 1: KEY", then as to_text()
+constexpr double kMostSpeedup = 9e5;                // the rounding of to_text() stays within it
+constexpr const char* kTitle = "mpi-gdr choices ";  // "mpi-gdr choices 1: KEY", then to_text()
 constexpr const char* kEnding = ".choices";
 
-// As `mpi-gdr info` shows it.
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -50,9 +49,9 @@ std::string processor() {
   return ::uname(&system) == 0 ? system.machine : "unknown processor";
 }
 
-// Throws unless this user alone can have written it. "": there is none.
+// Throws unless only this user can have written the file. "": there is none.
 std::string read_own_file(const std::string& path) {
-  // A FIFO without a writer does not block.
+  // O_NONBLOCK: a FIFO without a writer must not block.
   const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) return "";
   if (fd < 0) fail(ErrorCode::System, errno == ELOOP ? "it is a symbolic link" : std::strerror(errno));
@@ -60,9 +59,8 @@ std::string read_own_file(const std::string& path) {
   const std::unique_ptr<const int, decltype(close)> closed(&fd, close);
   struct stat status{};
   if (::fstat(fd, &status) != 0) fail(ErrorCode::System, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) fail(ErrorCode::System, "it is no regular file");
-  if (status.st_uid != ::geteuid())
-    fail(ErrorCode::System, "it belongs to the user with number ", status.st_uid);
+  if (!S_ISREG(status.st_mode)) fail(ErrorCode::System, "it is not a regular file");
+  if (status.st_uid != ::geteuid()) fail(ErrorCode::System, "it belongs to uid ", status.st_uid);
   if (status.st_mode & (S_IWGRP | S_IWOTH)) fail(ErrorCode::System, "other users can write to it");
   if (status.st_size > kMostBytes) fail(ErrorCode::System, "it has more than ", kMostBytes, " bytes");
   std::string text(static_cast<std::size_t>(status.st_size) + 1, '\0');
@@ -71,11 +69,10 @@ std::string read_own_file(const std::string& path) {
   text.pop_back();
   if (text.empty()) fail(ErrorCode::System, "it is empty");
   if (!std::ranges::all_of(text, [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }))
-    fail(ErrorCode::System, "it has bytes that are no text");
+    fail(ErrorCode::System, "it is not a text file");
   return text;
 }
 
-// `key`: what it must be for; empty: whatever it says.
 ChoiceCache::File read_file(const std::string& path, const std::string& key) {
   ChoiceCache::File file{path, key, {}, ""};
   try {
@@ -97,7 +94,6 @@ ChoiceCache::File read_file(const std::string& path, const std::string& key) {
   return file;
 }
 
-// Nothing: it is no line of to_text().
 std::optional<RivalChoices::Report> parse_line(const std::string& line) {
   std::istringstream in(line);
   in.imbue(std::locale::classic());
@@ -116,7 +112,7 @@ std::optional<RivalChoices::Report> parse_line(const std::string& line) {
   return RivalChoices::Report{*c, from, RivalChoices::end_of(from), memory == "group", r, speedup};
 }
 
-// Of this process's user, once it is known: where a home is may take long to find out.
+// Set once the user's cache folder has been looked up, which may block.
 std::atomic<const ChoiceCache*> users_cache{nullptr};
 std::atomic<bool> users_folder_hangs{false};
 constexpr std::chrono::seconds kPatience{1};
@@ -134,7 +130,7 @@ std::string choices_key(const std::string& library, std::size_t ranks,
       processor() + " | " + std::to_string(std::thread::hardware_concurrency()) + " cores";
   std::istringstream words(machine + " | " + library + " | " + std::to_string(ranks) + " ranks | table " +
                            table.hex());
-  std::string key;  // one blank between words, as `mpi-gdr info` shows names
+  std::string key;  // single blanks, as in `mpi-gdr info`
   for (std::string word; words >> word;) key += (key.empty() ? "" : " ") + word;
   return key;
 }
@@ -166,7 +162,7 @@ MeasuredChoices parse_choices(const std::string& text) {
 std::string ChoiceCache::user_folder() {
   const char* const cache = std::getenv("XDG_CACHE_HOME");
   if (cache && *cache == '/') return std::string(cache) + "/mpi-gdr";
-  // A home that does not exist is not made, and another user's (sudo, containers) is left alone.
+  // A missing home is not created, and another user's (sudo, containers) is not used.
   const char* const home = std::getenv("HOME");
   struct stat status{};
   const bool own = home && *home == '/' && ::stat(home, &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -203,12 +199,14 @@ std::string ChoiceCache::save(const std::string& key, const MeasuredChoices& cho
     for (const auto& [of, choice] : all) merged.push_back(choice);
     return kTitle + std::to_string(kFormat) + ": " + key + '\n' + to_text(merged);
   };
-  static const FileWriter& writer = *new FileWriter;  // its threads may outlive the process's statics
+  static const FileWriter& writer = *new FileWriter;  // its threads may outlive static objects
   return writer.write(path_of(key), content, kPatience, FolderUse::Job).problem;
 }
 
 ChoiceCache::File ChoiceCache::read_users(const std::string& key) {
-  const auto late = [&] { return File{"", key, {}, "the user's cache folder takes longer than a second"}; };
+  const auto late = [&] {
+    return File{"", key, {}, "the user's cache folder did not respond within a second"};
+  };
   if (users_folder_hangs.load(std::memory_order_relaxed)) return late();
   const auto read = std::make_shared<std::promise<File>>();
   std::future<File> file = read->get_future();
@@ -233,7 +231,7 @@ ChoiceCache::File ChoiceCache::read_users(const std::string& key) {
 std::string ChoiceCache::save_users(const std::string& key, const MeasuredChoices& choices) {
   const ChoiceCache* const cache = users_cache.load(std::memory_order_acquire);
   if (!cache || users_folder_hangs.load(std::memory_order_relaxed))
-    return "the user's cache folder is not at hand";
+    return "the user's cache folder is unavailable";
   return cache->save(key, choices);
 }
 

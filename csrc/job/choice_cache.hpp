@@ -1,6 +1,5 @@
-// What groups of earlier jobs have measured (execution/rivals.hpp): a file in the user's cache folder
-// for each processor, MPI library, number of ranks and table. The group's rank 0 reads it; its other ranks
-// get what was read with the member's record. A file counts once all of it has been checked. Thread-safe.
+// Measurements of earlier jobs (execution/rivals.hpp): a file in the user's cache folder per processor, MPI
+// library, number of ranks and table, read by a group's rank 0. Files with errors are ignored. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ using MeasuredChoices = std::vector<RivalChoices::Report>;
 std::string choices_key(const std::string& library, std::size_t ranks,
                         const std::vector<SharedSetting>& settings);
 
-// A line for each, and one that ends them; and back: throws Error(System) that names the wrong line.
+// One line per choice and a last line. parse_choices() throws Error(System) naming the invalid line.
 std::string to_text(const MeasuredChoices& choices);
 MeasuredChoices parse_choices(const std::string& text);
 
@@ -27,21 +26,20 @@ class ChoiceCache {
   struct File {
     std::string path, key;
     MeasuredChoices choices;
-    std::string problem;  // why the file is ignored; "": it is not, or there is none
+    std::string problem;  // why the file is ignored; "": valid or missing
   };
-  // `folder` need not exist; "": none, nothing is remembered.
+  // `folder` need not exist; "": nothing is stored.
   explicit ChoiceCache(std::string folder = user_folder()) : folder_(std::move(folder)) {}
-  // $XDG_CACHE_HOME/mpi-gdr or ~/.cache/mpi-gdr; "" without a home of this user's.
+  // $XDG_CACHE_HOME/mpi-gdr or ~/.cache/mpi-gdr; "" if this user owns no home.
   static std::string user_folder();
 
   const std::string& folder() const { return folder_; }
   File read(const std::string& key) const;
   std::vector<File> all() const;  // by path
-  // Replaces the file in one step. Classes that only the file has are kept. Returns what went wrong, or "".
-  // Waits for a slow file system for a second at most.
+  // Replaces the file atomically, keeping classes that only it has; blocks for 1 s at most. Returns an error.
   std::string save(const std::string& key, const MeasuredChoices& choices) const;
-  // Both for the folder that the user had at the first of these calls, on threads of their own: a file system
-  // that hangs delays a process for a second or two in all, and then nothing is remembered.
+  // Use user_folder() as of the first read_users(). A file system that hangs blocks a process for about 2 s
+  // in all, and the cache is then unused.
   static File read_users(const std::string& key);
   static std::string save_users(const std::string& key, const MeasuredChoices& choices);
 

@@ -12,10 +12,9 @@ void captured_group_failed(const Group& group) noexcept {
     return group.release_replays();
   try {
     log(LogLevel::Warn, "COLL", group.failure(), "; graphs hold collectives of group ", group.name(),
-        ", whose replays could never end, so this process ends (MPI_GDR_ASYNC_ERROR=raise: replays go on "
+        ", whose replays never complete, so this process ends (MPI_GDR_ASYNC_ERROR=raise: replays continue "
         "with undefined results, and the next call on the group raises instead)");
   } catch (const std::exception&) {
-    // No memory for the text.
   }
   std::_Exit(kExitDeviceFailure);
 }
@@ -24,7 +23,7 @@ void device_operation_failed(const OperationPtr& failed) {
   const Operation& operation = *failed;
   const GroupState& group = operation.group();
   const bool on_purpose = !group.failed() || group.failure_code() == ErrorCode::Aborted;
-  if (on_purpose || operation.heard.load(std::memory_order_acquire)) return let_the_device_go_on(failed);
+  if (on_purpose || operation.has_host_waiter.load(std::memory_order_acquire)) return unblock_device(failed);
   std::string text = group.failure();
   try {
     std::rethrow_exception(operation.error());
@@ -34,10 +33,10 @@ void device_operation_failed(const OperationPtr& failed) {
   if (!Env::get().end_on_device_failure) {
     log(LogLevel::Warn, "COLL", text,
         "; results on the device are undefined, the next call on the group raises");
-    return let_the_device_go_on(failed);
+    return unblock_device(failed);
   }
   log(LogLevel::Warn, "COLL", text,
-      "; the device goes on with undefined results, so this process ends "
+      "; the device continues with undefined results, so this process ends "
       "(MPI_GDR_ASYNC_ERROR=raise: the next call on the group raises instead)");
   std::_Exit(kExitDeviceFailure);
 }

@@ -1,4 +1,3 @@
-// How the job ends this process, where it cannot go on and no exception would reach anyone.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +9,7 @@
 
 namespace mpi_gdr {
 
-// Says why. Runs no exit handlers: a thread may be stuck in a library that they need.
+// Logs `why`. Runs no exit handlers: a thread may be stuck in a library that they need.
 [[noreturn]] inline void end_process(int status, const std::string& why) {
   log_fatal(why);
   unlink_mpich_shared_memory();

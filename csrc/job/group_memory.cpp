@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::uint64_t kMostByDefault = std::uint64_t{64} << 30;
 
-// Each rank maps the memory of all ranks of its node, used or not: addresses must not be what runs out.
+// Each rank maps the memory of all ranks of its node, used or not: not if address space is limited.
 std::uint64_t default_limit() {
   rlimit addresses{};
   if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur != RLIM_INFINITY) return 0;
-  // Where the system counts pages before they are touched, touching too many would be a signal, not an error.
+  // If memory is committed at mapping, touching too much raises a signal, not an error.
   int overcommit = 0;
   if (std::ifstream("/proc/sys/vm/overcommit_memory") >> overcommit; overcommit == 2) return 0;
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);

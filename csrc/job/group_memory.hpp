@@ -1,11 +1,11 @@
-// The host memory of this process that the other ranks of its node map: tensors that groups communicate.
 #pragma once
 
 #include "transport/shm/arena.hpp"
 
 namespace mpi_gdr {
 
-// Made at the first call, of MPI_GDR_GROUP_MEMORY bytes at most. Null: there is none. Thread-safe.
+// Host memory of this process that its node's other ranks map, at most MPI_GDR_GROUP_MEMORY bytes; created by
+// the first call. Null: none. Thread-safe.
 shm::Arena* group_arena();
 
 }  // namespace mpi_gdr

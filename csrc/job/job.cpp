@@ -29,8 +29,7 @@ namespace {
 
 std::atomic<bool> forked_child{false};
 
-// A thread is inside the MPI library and stays there. What libraries do when a process ends (handlers,
-// destructors) may wait for it, or pull the ground from under it.
+// For a thread stuck in MPI: other exit handlers may wait for it or destroy state that it still uses.
 void skip_other_exit_handlers() {
   ::on_exit(
       [](int status, void*) {
@@ -40,7 +39,7 @@ void skip_other_exit_handlers() {
       nullptr);
 }
 
-// Launchers and batch systems know a job by its status only.
+// Launchers and batch systems only see a job's status.
 void end_with_failure(const std::string& failure) {
   static std::string text;
   text = failure;
@@ -64,7 +63,7 @@ void warn_of_unknown_variables() {
 
 Job::Job(Network& network, JobOptions options)
     : network_(network), options_(std::move(options)), liveness_(network) {
-  // Only a flag: the child must not take a lock that a thread of the parent may have held.
+  // Only sets a flag: the child must not take a lock that a thread of the parent may have held.
   pthread_atfork(nullptr, nullptr, [] { forked_child.store(true, std::memory_order_relaxed); });
 }
 
@@ -77,8 +76,7 @@ void Job::check_process() const {
          "use the group in the parent only (DataLoader workers need no process group)");
 }
 
-// torchrun shares one store among all attempts of an elastic job, and a process may create and destroy the
-// default group several times over the same store: keys of one must never be seen by another.
+// One store may serve several attempts of a job and several default groups: their keys must not collide.
 std::string Job::key_prefix() const {
   return "mpi-gdr/" + variable("TORCHELASTIC_RUN_ID") + "/" + variable("TORCHELASTIC_RESTART_COUNT") + "/" +
          std::to_string(generation_);
@@ -90,7 +88,7 @@ std::unique_lock<std::mutex> Job::alone(std::chrono::milliseconds timeout) {
   while (!lock.owns_lock()) {
     if (options_.poll) options_.poll();
     if (Clock::now() > deadline)
-      fail(ErrorCode::Timeout, "another thread of this process has not ended the start of the job within ",
+      fail(ErrorCode::Timeout, "another thread of this process has not finished starting the job within ",
            std::chrono::duration<double>(timeout).count(), " s");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     lock.try_lock();
@@ -112,8 +110,7 @@ void Job::begin_generation(const GroupRequest& request) {
   std::string key;
   std::shared_ptr<KvStore> store;
   {
-    // Over the connection that is there: the server of a TCPStore looks up each client's name, one after the
-    // other, which takes seconds where no name server answers. No call of ours waits in the store for a peer.
+    // Reuses the connection: a TCPStore server resolves each client's name in turn, which may take seconds.
     std::lock_guard lock(mutex_);
     store = store_ = std::make_shared<SignedStore>(request.store(), Signer::of_launch());
     ++generation_;
@@ -133,7 +130,7 @@ void Job::start_network(int rank, int size, std::chrono::milliseconds timeout, b
     options.key = key_prefix();
   }
   set_log_rank(rank, size);
-  host::selected_isa();  // a wrong MPI_GDR_SIMD is an error before the network starts
+  host::selected_isa();  // an invalid MPI_GDR_SIMD fails before the network starts
   const bool first = !network_.started();
   options.rank = rank;
   options.size = size;
@@ -142,7 +139,7 @@ void Job::start_network(int rank, int size, std::chrono::milliseconds timeout, b
   options.init_timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::minutes(5));
   options.poll = options_.poll;
   network_.start(options);
-  if (first && rank == 0) warn_of_unknown_variables();  // most often they are the same on all
+  if (first && rank == 0) warn_of_unknown_variables();  // usually equal on all ranks
   if (!first && begins_generation) network_.renumber(options);
   if (const auto log = flight()) log->set_rank(rank);
 }
@@ -164,7 +161,6 @@ void Job::start_engine(const std::vector<Member>& members, int rank, int size) {
   EngineOptions options;
   options.oversubscribed = oversubscribed(number_nodes(hosts), cpus);
   options.longest_nap = std::chrono::microseconds(Env::get().nap_us);
-  // Rank 0 of the first group names the job.
   flight_ = make_flight_writer(members[0].job, rank, size, options_.version);
   if (flight_) options.observers.push_back(flight_);
   if (trace_) options.observers.push_back(trace_);
@@ -174,10 +170,10 @@ void Job::start_engine(const std::vector<Member>& members, int rank, int size) {
   options.on_slow = [this](const Operation& operation) { liveness_.slow_calls().note(operation); };
   engine_ = Engine::create(options);
   set_last_words([flight = flight_, trace = trace_](const std::string& reason) -> std::string {
-    std::string told;
-    if (flight) told = flight->write_and_tell(reason, std::chrono::seconds(1));  // else turned off
-    if (trace) trace->write(reason, std::chrono::milliseconds(500));             // the longer file: second
-    return told;
+    std::string outcome;
+    if (flight) outcome = flight->write_and_describe(reason, std::chrono::seconds(1));  // null: turned off
+    if (trace) trace->write(reason, std::chrono::milliseconds(500));  // second, as the longer file
+    return outcome;
   });
   if ((flight_ || trace_) && Env::get().flight_signal)
     flight_signal_ = std::make_unique<FlightSignal>(Env::get().flight_signal, flight_, trace_);
@@ -188,7 +184,7 @@ void Job::start_engine(const std::vector<Member>& members, int rank, int size) {
       !problem.empty())
     log(LogLevel::Warn, "BIND", problem);
   if (options.oversubscribed)
-    log(LogLevel::Info, "INIT", "more ranks than cores on a node: waiting ranks give their core away");
+    log(LogLevel::Info, "INIT", "more ranks than cores on a node: waiting ranks yield their core");
 }
 
 void Job::print_summary() const {
@@ -220,7 +216,6 @@ void Job::write_trace(const char* reason) noexcept {
   try {
     log(LogLevel::Warn, "TRACE", "MPI_GDR_TRACE: ", result.problem);
   } catch (const std::bad_alloc&) {
-    // The file tells, by its absence.
   }
 }
 
@@ -235,7 +230,7 @@ std::shared_ptr<FlightWriter> Job::flight() {
   return flight_;
 }
 
-// What the first rank of a group has measured; no other has a key.
+// Only the first rank of a group has a key.
 void Job::remember_choices(const Group& group) {
   if (group.choices_key().empty() || forked_child.load(std::memory_order_relaxed)) return;
   MeasuredChoices measured = group.rival_report();
@@ -269,7 +264,6 @@ void Job::finalize(const std::string& failure) noexcept {
       engine = engine_.get();
       flight_signal = std::move(flight_signal_);
     }
-    // What a device or a peer has ended may only not have been noticed yet.
     if (engine && !network_.failed()) engine->settle(std::chrono::seconds(1));
     const bool failed = network_.failed();
     std::string why =
@@ -277,45 +271,41 @@ void Job::finalize(const std::string& failure) noexcept {
     if (failed) why = "its program ended after a failure";
     if (!failure.empty()) why = "its program ended with " + failure;
     liveness_.end(why);
-    // Those that wait for this rank shall not wait longer than they must.
     if (failed) liveness_.farewell(false, milliseconds(1500));
     if (engine && !engine->shutdown())
       network_.mark_failed(engine->left_behind() ? "a thread is inside the MPI library"
                                                  : "operations were under way when the program ended");
-    if (network_.failed()) liveness_.farewell(false, milliseconds(1500));  // unless that was said before
+    if (network_.failed()) liveness_.farewell(false, milliseconds(1500));  // no effect if announced before
     stuck = engine && engine->left_behind();
     write_trace("the process ends");
     flight_signal.reset();  // may wait for a log that is being written
-    // Of an exception the interpreter tells.
+    // The interpreter reports an exception itself.
     if (const char* const why = network_.failure(); why && failure.empty() && network_.ends_here())
       log(LogLevel::Warn, "INIT", "this rank does not call MPI_Finalize: ", why);
   } catch (...) {
     network_.mark_failed("no memory");
   }
-  if (stuck) skip_other_exit_handlers();  // but for the later ones, which run first
+  if (stuck) skip_other_exit_handlers();  // except later ones, which run first
   const auto start = Clock::now();
-  bool told = false;
+  bool reported = false;
   std::optional<std::uint64_t> sum = liveness_.checksum_of_calls();
   const bool finalized = network_.finalize(orderly && failure.empty(), sum, [&] {
-    // Most ranks come within this time, and need no word from anyone.
-    if (!told && Clock::now() - start > std::chrono::seconds(1)) {
-      told = true;
+    if (!reported && Clock::now() - start > std::chrono::seconds(1)) {
+      reported = true;
       liveness_.farewell(true, milliseconds(500));
     }
     return liveness_.missing();
   });
-  if (told && !finalized) liveness_.give_up(milliseconds(500));
-  // Another library ends MPI: there was no wait.
-  if (!told && !finalized && !network_.failed()) liveness_.farewell(true, milliseconds(500));
+  if (reported && !finalized) liveness_.give_up(milliseconds(500));
+  // Another library finalises MPI: there was no wait.
+  if (!reported && !finalized && !network_.failed()) liveness_.farewell(true, milliseconds(500));
   liveness_.linger();
   liveness_.stop(milliseconds(500));
   if (!unsettled.empty())
-    end_with_failure("process " + unsettled +
-                     " (a program that recovers from this calls destroy_process_group or abort)");
+    end_with_failure("process " + unsettled + " (to recover, call destroy_process_group or abort)");
   else if (sum.value_or(0) != 0)
     end_with_failure(
-        "the ranks of a group have called different collectives, with no later call that would have compared "
-        "them; MPI_GDR_DEBUG=DETAIL names them");
+        "the ranks of a group called different collectives; set MPI_GDR_DEBUG=DETAIL to name them");
 }
 
 }  // namespace mpi_gdr

@@ -1,4 +1,4 @@
-// How a group comes into being: its members meet over the store, then inside the network.
+// Creation of groups: the members meet over the store, then inside the network.
 #include <algorithm>
 #include <mutex>
 #include <set>
@@ -40,8 +40,8 @@ bool on_one_node(const Membership& job, const std::vector<int>& members) {
   return std::ranges::all_of(nodes, [&](int node) { return node == nodes[0]; });
 }
 
-// The ranks of the group that may share memory with this process, ascending: all of them where all are on its
-// host, else those of its node, if they are. Alike on all ranks of the node.
+// Ranks of the group that may share memory with this process, ascending: all if on this host, else those of
+// its node, if on this host. Equal on all ranks of the node.
 std::vector<int> neighbours(const Membership& job, const std::vector<int>& members) {
   std::vector<int> all, node;
   const std::uint64_t here = job.own().domain;
@@ -61,12 +61,11 @@ std::vector<int> neighbours(const Membership& job, const std::vector<int>& membe
   return {};
 }
 
-// Shared memory for those; null where there is none to be had.
 std::unique_ptr<shm::Segment> make_segment(std::size_t sharing, std::size_t group) {
   if (sharing < 2 || sharing > kMostOnNode || !Env::get().node_memory) return nullptr;
   try {
     const bool messages = sharing == group && Env::get().messages != MessagePath::Mpi;
-    // Tensors of other ranks are read in place only where all share.
+    // Tensors of other ranks are read in place only if all ranks share memory.
     return std::make_unique<shm::Segment>(sharing == group ? group_arena() : nullptr,
                                           messages ? shm::message_bytes(static_cast<int>(group)) : 0);
   } catch (const Error& error) {
@@ -80,7 +79,7 @@ bool takes_device_addresses(const Network& network) {
   return choice == Env::Choice::Auto ? network.gpu_aware() : choice == Env::Choice::On;
 }
 
-// Of a file that is ignored the process warns once, however many groups would use it.
+// Warns once per ignored file, not per group.
 MeasuredChoices remembered_choices(const std::string& key) {
   static std::mutex mutex;
   static std::set<std::string> warned;
@@ -106,9 +105,9 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   check_process();
   if (finalized_.load(std::memory_order_acquire))
     fail(ErrorCode::Aborted, "MPI was finalised in this process, and it cannot be started twice");
-  // A bad variable or file is an error before any wait.
+  // An invalid variable or file is an error before any wait.
   const auto planner = std::make_shared<Planner>(Env::get(), request.selection);
-  trace(request.job_rank, request.job_size);  // so is a file that cannot be written
+  trace(request.job_rank, request.job_size);  // fails early if the file cannot be written
   join_generation(request);
   const Meeting meeting = meet(request, *planner);
   start_engine(meeting.members, request.job_rank, request.job_size);
@@ -116,12 +115,11 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
 
   NewGroup made;
   made.members = request.members;
-  // Devices have no exact sums: their tensors go through the host then.
+  // Devices have no exact sums: their tensors go through the host.
   made.served = planner->bits() != Bits::Exact && std::ranges::all_of(meeting.members, &Member::served);
   made.gpu_aware = made.served && std::ranges::all_of(meeting.members, &Member::gpu_aware);
   const GroupOptions options = options_of(request, meeting);
-  // A device's memory is within the library's reach then, but not within that of our messages inside a node;
-  // and both ends of a message must go the same way.
+  // The library can then reach device memory, unlike our messages inside a node; both ends must agree.
   const bool kernel_copies =
       Env::get().messages != MessagePath::Shm && options.node && options.node->reach() == Reach::All;
   if (!made.gpu_aware) transport = shm::over_node_memory(std::move(transport), options.node, kernel_copies);
@@ -136,8 +134,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   return made;
 }
 
-// Over the store before the network's blocking call. The key is made of the members and of how often they
-// have met: names differ between ranks (use_local_synchronization), as may the groups made in between.
+// Names differ between ranks (use_local_synchronization): the key has the members and their meetings' count.
 Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   const auto size = static_cast<int>(request.members.size());
   const std::string what = "group " + request.name;
@@ -178,7 +175,6 @@ Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
       meeting.members.push_back(unpacked_member(blob));
   } catch (const Error& e) {
     if (e.code() != ErrorCode::System) throw;
-    // The store failed: does it, because its host or a member has ended?
     const std::string lost = liveness_.explain(request.members);
     if (lost.empty()) throw;
     fail(ErrorCode::Remote, what, " cannot be made: ", lost, "; ", e.what());
@@ -186,14 +182,13 @@ Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   check_agreement(request.name, meeting.members);
   if (const std::string& choices = meeting.members[0].choices; !choices.empty()) try {
       meeting.choices = parse_choices(choices);
-    } catch (const Error& error) {  // on all ranks alike
+    } catch (const Error& error) {  // equal on all ranks
       log(LogLevel::Warn, "COLL", "remembered choices of group ", request.name, ": ", error.what());
     }
   if (segment) {
     std::vector<std::string> tickets;
     for (const Member& member : meeting.members) tickets.push_back(member.ticket);
-    // No rank waits for the memory of a rank that has none: its ticket is empty. All have come, maybe at the
-    // last moment, and a rank that gave up here alone would leave the others to a call of the library.
+    // No rank waits for one with an empty ticket. A rank that failed alone here would leave others in MPI.
     meeting.memory =
         shm::NodeMemory::create(std::move(segment), request.rank, tickets,
                                 std::max(deadline, Clock::now() + std::chrono::seconds(10)), all_there, here);
@@ -230,7 +225,7 @@ GroupOptions Job::options_of(const GroupRequest& request, const Meeting& meeting
     liveness_.failed(failed, reason);
   };
   if (meeting.memory && meeting.memory->reach() != Reach::None) group.node = meeting.memory;
-  // A library may see several nodes where the ranks do share memory (MPIR_CVAR_NOLOCAL).
+  // MPI may report several nodes although the ranks share memory (MPIR_CVAR_NOLOCAL).
   const bool all_share = group.node && group.node->members().size() == request.members.size();
   if (const auto job = membership(); !all_share && !on_one_node(*job, request.members))
     group.topology = std::make_shared<const Topology>(nodes_of(*job, request.members));

@@ -35,7 +35,7 @@ std::vector<Part> parts_of(const News& news) {
   for (std::size_t i = 0; i + 1 + kChannelCount <= fields.size(); i += 1 + kChannelCount) {
     Part& part = parts.emplace_back(Part{fields[i], {}});
     for (std::size_t c = 0; c < kChannelCount; ++c)
-      part.sequences[c] = RecordReader("how far a rank took part", pack({fields[i + 1 + c]}))
+      part.sequences[c] = RecordReader("the progress of another rank", pack({fields[i + 1 + c]}))
                               .number<std::uint64_t>("operations");
   }
   return parts;
@@ -84,7 +84,7 @@ void Liveness::begin(const std::string& prefix, std::function<std::unique_ptr<Kv
   options.on_news = [this](const News& news, bool found_here) { on_news(news, found_here); };
   options.on_store_quiet = [](const std::string& reason) {
     log(LogLevel::Warn, "ALIVE", "the store of the job: ", reason,
-        "; the process that hosts it, rank 0 or torchrun's agent, is stopped or cannot be reached");
+        "; the process that hosts it, rank 0 or torchrun's agent, is stopped or unreachable");
   };
   options.on_store_lost = [this](const std::string& reason) { return on_store_lost(reason); };
   options.on_tick = [this] { on_tick(); };
@@ -194,7 +194,7 @@ void Liveness::on_news(const News& news, bool found_here) {
   const bool self = contains(news.ranks, rank());
   // Of a stopped process nothing else may say so: a thread in torch's own store calls gets no error. One
   // rank says it for all.
-  if (news.kind == News::Kind::Slow && !self) slow_calls_.hear(news);
+  if (news.kind == News::Kind::Slow && !self) slow_calls_.receive(news);
   const bool may_return = news.kind == News::Kind::Quiet || news.kind == News::Kind::Back;
   const bool loud = found_here && (may_return || news.kind == News::Kind::Silent);
   log(loud ? LogLevel::Warn : LogLevel::Info, "ALIVE", news.text);
@@ -229,8 +229,8 @@ void Liveness::lose(const News& news) {
     if (std::ranges::any_of(news.ranks, [&](int rank) { return contains(open.members, rank); }))
       lost.push_back(open.group.get());
   if (!lost.empty())  // the process has one engine
-    open_now.front().engine->lose(lost,
-                                  self ? "the other ranks go on without this one: " + news.text : news.text);
+    open_now.front().engine->lose(
+        lost, self ? "the other ranks continue without this one: " + news.text : news.text);
 }
 
 // Being notified twice (by opened() and on_news() at once) does no harm.
@@ -287,7 +287,7 @@ void Liveness::tell_failures() {
   }
   for (const Open& open : failed) {
     News news{News::Kind::Failed, {}, ""};
-    news.text = own_name() + " takes no part in group " + open.group->name() + " any more: " + open.failure;
+    news.text = own_name() + " has left group " + open.group->name() + ": " + open.failure;
     news.details = reached(open);
     watch->say(std::move(news), milliseconds(0));
   }
@@ -320,12 +320,12 @@ std::string Liveness::on_store_lost(const std::string& reason) {
     const bool matters = std::ranges::any_of(
         open_now, [&](const Open& open) { return std::ranges::any_of(open.members, needed); });
     log(matters ? LogLevel::Warn : LogLevel::Info, "ALIVE", server,
-        " since rank 0 has left: of the ranks on other hosts nothing more is heard");
+        " since rank 0 has left: failures of ranks on other hosts are not detected");
     return "";
   }
   return server +
-         ": the process that hosts it, rank 0 or torchrun's agent, has ended or cannot be reached, and "
-         "nothing is heard of the ranks on other hosts";
+         ": the process that hosts it, rank 0 or torchrun's agent, has ended or is unreachable, and "
+         "failures of ranks on other hosts are not detected";
 }
 
 void Liveness::on_tick() {
@@ -338,7 +338,7 @@ void Liveness::on_tick() {
     // Not before other hosts can hear of it.
     if (!aborted_.empty() && watch &&
         (watch->peers().published() || Clock::now() - aborted_at_ > milliseconds(1500)))
-      end_process(1, aborted_ + "; ending this process, too");
+      end_process(1, aborted_ + "; this process ends too");
   }
   if (watch && !ending_.load(std::memory_order_acquire)) compare_slow_calls(*watch);
   if (watch)

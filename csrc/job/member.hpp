@@ -1,4 +1,3 @@
-// What each member brings to the meeting of a new group.
 #pragma once
 
 #include <string>
@@ -9,19 +8,19 @@
 namespace mpi_gdr {
 
 struct Member {
-  std::vector<SharedSetting> settings;  // all that chooses its algorithms
-  bool accelerator = false;             // there is one on its host
-  bool served = false;                  // something serves it: its tensors stay where they are
-  bool gpu_aware = false;  // its MPI takes addresses of that, by what it says or MPI_GDR_GPU_AWARE
-  std::string host;        // host_identity()
-  std::string cpus;        // usable_cpus()
-  std::string job;         // the name of the job, if this member's counts
-  std::string ticket;      // of its shm::Segment; empty: it has none
-  // Of rank 0: what is remembered, as to_text(MeasuredChoices); empty: nothing is measured.
+  std::vector<SharedSetting> settings;  // all that choose its algorithms
+  bool accelerator = false;             // present on its host
+  bool served = false;                  // served by a device: tensors are not copied to the host
+  bool gpu_aware = false;               // its MPI takes device addresses, by itself or by MPI_GDR_GPU_AWARE
+  std::string host;                     // host_identity()
+  std::string cpus;                     // usable_cpus()
+  std::string job;                      // a name for the job; the first member's is used
+  std::string ticket;                   // of its shm::Segment; empty: none
+  // Rank 0's cached choices, as to_text(MeasuredChoices); empty: none.
   std::string choices;
 };
 
-// As a blob of the rendezvous, and back: throws Error(Remote) on what is none.
+// Blobs of the rendezvous. unpacked_member() throws Error(Remote) on invalid ones.
 std::string packed(const Member& member);
 Member unpacked_member(const std::string& blob);
 

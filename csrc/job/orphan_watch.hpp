@@ -1,4 +1,3 @@
-// torchrun's agent, which started this rank: when it has ended, nothing ends the rank any more.
 #pragma once
 
 #include <chrono>
@@ -8,12 +7,12 @@
 
 namespace mpi_gdr {
 
-// One thread at a time.
+// Ends this rank after its torchrun agent, as nothing else would. Not thread-safe.
 class OrphanWatch {
  public:
-  // Finds the agent; false: torchrun has not started this process.
+  // Finds the agent; false: torchrun did not start this process, or the agent is not visible.
   bool begin();
-  // Once the agent has ended, says so, and ends the process MPI_GDR_ORPHAN_GRACE later.
+  // Warns when the agent has ended, and ends the process MPI_GDR_ORPHAN_GRACE later.
   void look();
 
  private:

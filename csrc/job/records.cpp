@@ -18,7 +18,6 @@ std::string variable(const char* name) {
 
 namespace {
 
-// Becomes part of a path.
 std::string plain(std::string text) {
   for (char& c : text)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_') c = '_';
@@ -55,7 +54,7 @@ std::shared_ptr<Trace> make_trace(int rank, int size, const std::string& version
   if (env.trace.empty()) return nullptr;
   auto trace = std::make_shared<Trace>(TraceOptions{trace_path(env.trace, rank, size), rank, size, version,
                                                     static_cast<std::size_t>(env.trace_events)});
-  // Not at the end of the job; nor shall the file of an earlier job be taken for this one's.
+  // Fails at the start, not at the end of the job, and replaces the file of an earlier job.
   const FileWriter::Result result = trace->write("start", std::chrono::seconds(30));
   if (!result.problem.empty())
     fail(ErrorCode::InvalidUsage, "MPI_GDR_TRACE=", env.trace, ": the trace of rank ", rank,

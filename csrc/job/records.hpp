@@ -1,4 +1,4 @@
-// What a job leaves behind: the flight log and the trace of this process, and the job's name in them.
+// Files that a job leaves: the flight log and the trace of this process.
 #pragma once
 
 #include <memory>
@@ -9,19 +9,16 @@
 
 namespace mpi_gdr {
 
-// Of the environment; "" if it is not set.
 std::string variable(const char* name);
 
-// A name for a job that this process is rank 0 of: "20260131-235959-<64 random bits>", with Slurm's number in
-// front. Other users of the host cannot guess it.
+// "20260131-235959-<64 random bits>", after Slurm's job number; not guessable by other users of the host.
 std::string new_job_name();
 
 // Null if MPI_GDR_FLIGHT_LOG=0. `job`: its name, equal on all ranks; `version`: of this library.
 std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int rank, int size,
                                                  const std::string& version);
 
-// Null without MPI_GDR_TRACE. Throws InvalidUsage, naming the variable, if the file cannot be written; leaves
-// a trace without events there. `rank`, `size` of the world.
+// Null without MPI_GDR_TRACE. Creates the file; throws InvalidUsage naming the variable if that fails.
 std::shared_ptr<Trace> make_trace(int rank, int size, const std::string& version);
 
 }  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 namespace mpi_gdr {
 namespace {
 
-constexpr std::size_t kMost = 64;  // kept of each kind
+constexpr std::size_t kMost = 64;  // entries of each kind
 constexpr int kMostAnnouncements = 512;
 
 template <typename T>
@@ -55,20 +55,20 @@ void SlowCalls::note(const Operation& operation) noexcept try {
   const std::lock_guard lock(mutex_);
   keep(noted_, {&operation.group(), operation.info().channel, operation.info().call});
 } catch (const std::bad_alloc&) {
-  // It ends at its deadline without a comparison.
+  // The call ends at its deadline without a comparison.
 }
 
-void SlowCalls::hear(const News& news) {
+void SlowCalls::receive(const News& news) {
   Call call = unpack_call(news.details);
   const std::lock_guard lock(mutex_);
   ++announcements_;
   keep(announced_, call);
-  keep(heard_, std::move(call));
+  keep(received_, std::move(call));
 }
 
 bool SlowCalls::idle() {
   const std::lock_guard lock(mutex_);
-  return noted_.empty() && heard_.empty();
+  return noted_.empty() && received_.empty();
 }
 
 std::vector<News> SlowCalls::announcements(const std::vector<Group>& groups) {
@@ -98,18 +98,18 @@ std::vector<News> SlowCalls::announcements(const std::vector<Group>& groups) {
 void SlowCalls::look(const std::vector<Group>& groups, const std::function<void(News)>& announce,
                      const std::function<void(GroupState&, const std::string&)>& differs) {
   for (News& news : announcements(groups)) announce(std::move(news));
-  std::deque<Call> heard;
+  std::deque<Call> received;
   {
     const std::lock_guard lock(mutex_);
-    heard.swap(heard_);
+    received.swap(received_);
   }
-  for (const Call& call : heard) {
+  for (const Call& call : received) {
     const auto group = std::ranges::find_if(groups, [&](const Group& g) { return g.key == call.key; });
     if (group == groups.end() || group->state->failed()) continue;
     const auto ours = group->state->called(call.channel, call.call.sequence);
     if (!ours) {
       const std::lock_guard lock(mutex_);
-      keep(heard_, call);
+      keep(received_, call);
     } else if (ours->sequence == call.call.sequence && ours->history != call.call.history) {
       differs(*group->state, difference(call.rank, call.call, *ours));
     }

@@ -1,8 +1,6 @@
-// Compares collectives that have been outstanding for seconds: their messages may never match because the
-// ranks called different ones. One rank announces what it waits in, to all others, over the job's news; each
-// of them compares it with its own call of that number, also with one that it has ended or has yet to issue.
-//
-// Threads: all members from any thread. No lock is held while a group, `announce` or `differs` is called.
+// Compares collectives outstanding for seconds: their messages may never match because ranks called different
+// ones. One rank announces its call in the job's news; each other compares it with its own call of that
+// number, even a completed or future one. Thread-safe; calls `announce` and `differs` without a lock.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +24,20 @@ class SlowCalls {
     std::string key;
   };
 
-  // A collective of this rank is slow. With the progress role; does not wait.
+  // A collective of this rank is slow. Called with the progress role; does not wait.
   void note(const Operation& operation) noexcept;
-  // Another rank's announcement, of kind Slow. Throws if it is none.
-  void hear(const News& news);
-  bool idle();  // look() has nothing to do
+  // Takes another rank's announcement, of kind Slow. Throws if it is malformed.
+  void receive(const News& news);
+  bool idle();  // nothing to do for look()
 
-  // Of those noted: an announcement, unless another rank has announced the same call. Of those heard:
-  // `differs` is called once for a group whose call differs, with a sentence that names both.
+  // Announces noted calls that no rank has announced; calls `differs`, which fails the group, for mismatches.
   void look(const std::vector<Group>& groups, const std::function<void(News)>& announce,
             const std::function<void(GroupState&, const std::string&)>& differs);
 
  private:
   struct Call {
-    std::string key;  // of its group
-    int rank = -1;    // that announced it
+    std::string key;  // the group's
+    int rank = -1;    // the announcing one
     Channel channel = Channel::Collective;
     CallRecord call;
   };
@@ -53,11 +50,11 @@ class SlowCalls {
   static Call unpack_call(const std::string& details);
   std::vector<News> announcements(const std::vector<Group>& groups);
 
-  std::mutex mutex_;  // all below
+  std::mutex mutex_;  // guards all below
   std::deque<Noted> noted_;
-  std::deque<Call> heard_;      // and not compared yet
-  std::deque<Call> announced_;  // by any rank: not announced again
-  int announcements_ = 0;       // of all ranks: they share the room for news, so that there is an end of them
+  std::deque<Call> received_;   // received, not compared yet
+  std::deque<Call> announced_;  // by any rank: not repeated
+  int announcements_ = 0;       // by all ranks, which share a bounded room for news
 };
 
 }  // namespace mpi_gdr

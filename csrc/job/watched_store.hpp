@@ -1,5 +1,4 @@
-// A store each of whose calls is watched. torch's client waits for its server without a deadline, and a
-// server that is stopped, or whose host is gone, neither answers nor closes the connection.
+// torch's client waits for its server without a deadline, and an unreachable server closes no connection.
 #pragma once
 
 #include <string>
@@ -11,8 +10,7 @@ namespace mpi_gdr {
 
 class WatchedStore : public KvStore {
  public:
-  // `what` is being done with it, for the message. A call that lasts beyond `deadline`, or beyond the loss of
-  // the store or of rank 0, which may serve it, ends the process (BlockingCalls).
+  // `what`: the purpose. A call ends the process if `deadline` passes or the store or rank 0 is lost.
   WatchedStore(std::shared_ptr<KvStore> store, BlockingCalls& calls, std::string what,
                BlockingCalls::Clock::time_point deadline)
       : store_(std::move(store)), calls_(calls), what_(std::move(what)), deadline_(deadline) {}

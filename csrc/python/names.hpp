@@ -1,4 +1,4 @@
-// Names that come from Python. Throw a ValueError that lists what the argument may be. With the GIL.
+// Names from Python. Invalid ones raise a ValueError that lists the valid ones. Requires the GIL.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,5 +1,4 @@
-// Python's view of the bare MPI calls (module mpi_backend._tools.raw_mpi), for `mpi-gdr bench`, after
-// _C.init_mpi_from_launcher. Buffers are addresses of contiguous memory on the CPU, which the caller owns.
+// Bare MPI calls for `mpi-gdr bench`. Buffers are addresses of contiguous CPU memory owned by the caller.
 #include "transport/mpi/raw/raw_mpi.hpp"
 
 #include <dlfcn.h>
@@ -26,11 +25,10 @@ namespace {
 
 using Address = std::uintptr_t;
 using Addresses = std::vector<Address>;
-// As RawCall: collective, in_place, input, output, dtype, count, op, root.
+// RawCall's fields.
 using PyCall = std::tuple<std::string, bool, Address, Address, std::string, std::uint64_t, std::string, int>;
 using Rewrite = std::tuple<Address, Address, std::size_t>;
 
-// Of the MPI that is loaded.
 mpi::RawMpi& raw() {
   static mpi::RawMpi& found = []() -> mpi::RawMpi& {
     static_cast<void>(network());  // throws if none is loaded
@@ -88,7 +86,8 @@ void bind_raw_mpi(py::module_& module) {
   using release = py::call_guard<py::gil_scoped_release>;
   py::module_ m = module.def_submodule("raw_mpi", "MPI's own collectives, bare: for the benchmark.");
   m.def(
-      "objection", [](const PyCall& call) { return raw().objection(raw_call(call)); }, py::arg("call"),
+      "explain_unsupported", [](const PyCall& call) { return raw().explain_unsupported(raw_call(call)); },
+      py::arg("call"),
       "Why MPI cannot do it, or \"\". A call is (collective, in_place, input, output, dtype, count, op, "
       "root).");
   m.def("time", &time_call, py::arg("call"), py::arg("warmup"), py::arg("iterations"),

@@ -1,4 +1,4 @@
-// A dict whose keys a TypedDict of mpi_backend/reports.py lists: signatures, and so _C.pyi, show that name.
+// A dict with the keys of a TypedDict of mpi_backend/reports.py, whose name signatures and _C.pyi show.
 #pragma once
 #include <pybind11/typing.h>
 
@@ -16,14 +16,14 @@ struct TypeName {
 };
 
 template <TypeName kName>
-struct __attribute__((visibility("hidden"))) Report : pybind11::dict {  // as pybind11 is
+struct __attribute__((visibility("hidden"))) Report : pybind11::dict {  // like pybind11's classes
   using dict::dict;
 };
 
 template <TypeName kName>
 using Reports = pybind11::typing::List<Report<kName>>;
 
-// `to_bytes` 2**64-1: open.
+// `to_bytes` 2**64-1: unbounded.
 inline Report<"SelectionRange"> report(const SelectionRange& range) {
   using namespace pybind11::literals;
   Report<"SelectionRange"> row("collective"_a = std::string(name(range.collective)),

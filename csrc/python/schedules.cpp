@@ -1,5 +1,4 @@
-// Python's view of schedules (module mpi_backend._tools.schedule): build, look at, edit, check. For the
-// property tests and for commands. Wrong arguments raise ValueError.
+// The module mpi_backend._tools.schedule, for tests and commands. Invalid arguments raise ValueError.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -23,7 +22,7 @@ using namespace pybind11::literals;
 
 using PySlice = std::tuple<std::string, std::uint64_t, std::uint64_t, int>;  // buffer, offset, count, owner
 
-// A step by itself, without the index into Schedule::sources.
+// A self-contained step, without the index into Schedule::sources.
 struct PyStep {
   std::string kind, scale;
   int peer = -1;
@@ -32,7 +31,6 @@ struct PyStep {
 };
 using PyLanes = std::vector<std::vector<std::vector<PyStep>>>;
 
-// A schedule together with what it was built for.
 struct PySchedule {
   CollectiveSpec spec;
   SchedulePtr schedule;
@@ -64,7 +62,7 @@ PyLanes lanes_of(const PySchedule& self) {
   return lanes;
 }
 
-// Not through ScheduleWriter: its checks would refuse the mistakes that the checker is to be tested with.
+// Bypasses ScheduleWriter, whose checks would reject the errors with which the checker is tested.
 PySchedule with_lanes(const PySchedule& self, const PyLanes& lanes) {
   Schedule schedule = *self.schedule;
   schedule.lanes.clear();
@@ -134,7 +132,7 @@ CheckResult check_group(const std::vector<PySchedule>& group, std::optional<bool
 }  // namespace
 
 void bind_schedules(py::module_& module) {
-  py::module_ m = module.def_submodule("schedule", "Schedules of collectives: build, look at, edit, check");
+  py::module_ m = module.def_submodule("schedule", "Schedules of collectives: build, inspect, edit, check");
 
   py::class_<PyStep>(m, "Step")
       .def_readwrite("kind", &PyStep::kind)
@@ -218,7 +216,7 @@ void bind_schedules(py::module_& module) {
         return rows;
       },
       py::arg("size"), py::arg("reach") = "none", py::arg("dtype") = "float32", py::arg("table") = "",
-      "What the rows of `table`, then the built-in ones choose, by bytes; `to_bytes` 2**64-1: open.");
+      "The choices of the rows of `table`, then of the built-in ones, by bytes; `to_bytes` 2**64-1: open.");
   m.def(
       "parse_table",
       [](const std::string& text, const std::string& source) {

@@ -1,5 +1,4 @@
-// The extension module mpi_backend._tools: what only commands and tests use. Jobs load mpi_backend._C. Of
-// torch it includes only pybind11, so that one build serves every torch.
+// The module mpi_backend._tools. Uses only torch's pybind11, so that one build serves every torch.
 #include <pybind11/pybind11.h>
 
 #include <exception>
@@ -18,7 +17,7 @@ void bind_raw_mpi(py::module_& module);    // raw_mpi.cpp
 
 PYBIND11_MODULE(_tools, m) {
   using namespace mpi_gdr;
-  m.doc() = "What commands and tests of mpi_backend use, and no job.";
+  m.doc() = "For commands and tests of mpi_backend, not for jobs.";
   py::register_local_exception_translator([](std::exception_ptr error) {
     try {
       std::rethrow_exception(error);

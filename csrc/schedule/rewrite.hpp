@@ -1,4 +1,4 @@
-// Schedules made of another one: the same lanes and rounds, other steps. Pure, thread-safe.
+// Schedules derived from another one: same lanes and rounds, other steps. Thread-safe.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,7 @@
 
 namespace mpi_gdr {
 
-// Writes the rounds of a lane of `from` behind what the writer's lane has. `change(step, sources)` gets a
-// copy of each step, and writes what becomes of it.
+// Appends a lane of `from`. `change(step, sources)` gets a copy of each step and writes its replacement.
 template <typename Change>
 void rewrite(ScheduleWriter& writer, const Schedule& from, const Lane& lane, Change change) {
   for (const Round& round : from.rounds_of(lane)) {
@@ -20,7 +19,7 @@ void rewrite(ScheduleWriter& writer, const Schedule& from, const Lane& lane, Cha
   }
 }
 
-// All of `from`, by a writer that was made like it.
+// Rewrites all of `from`; the writer was created from it.
 template <typename Change>
 SchedulePtr rewrite(ScheduleWriter& writer, const Schedule& from, Change change) {
   for (const Lane& lane : from.lanes) {

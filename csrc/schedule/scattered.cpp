@@ -8,7 +8,6 @@
 namespace mpi_gdr {
 namespace {
 
-// One buffer's pieces, by the elements that come before them.
 class Map {
  public:
   explicit Map(const Pieces& pieces) : pieces_(pieces) {
@@ -21,7 +20,7 @@ class Map {
     const std::size_t k = piece_of(element);
     return pieces_[k].offset + (element - begins_[k]);
   }
-  // Elements from this one on that stand behind each other.
+  // Contiguous elements from this one on.
   std::uint64_t run(std::uint64_t element) const {
     const std::size_t k = piece_of(element);
     return begins_[k] + pieces_[k].count - element;
@@ -31,7 +30,7 @@ class Map {
   std::size_t piece_of(std::uint64_t element) const {
     MPI_GDR_CHECK(element < total_);
     const auto behind = std::upper_bound(begins_.begin(), begins_.end(), element);
-    return static_cast<std::size_t>(behind - begins_.begin()) - 1;  // the last of those: the others are empty
+    return static_cast<std::size_t>(behind - begins_.begin()) - 1;  // the last match: others are empty pieces
   }
 
   const Pieces& pieces_;
@@ -65,7 +64,6 @@ class PieceWriter {
   static std::uint64_t moved(const Map* map, std::uint64_t element) {
     return map ? map->moved(element) : element;
   }
-  // Elements from `at` of the slice on that need no cut.
   std::uint64_t run(const Slice& slice, std::uint64_t at) const {
     std::uint64_t length = slice.count - at;
     if (const Map* const own = map(slice.buffer, slice.owner))

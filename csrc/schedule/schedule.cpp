@@ -8,7 +8,6 @@
 
 namespace mpi_gdr {
 
-// The counts are those of names: none is missing.
 static_assert(kDataTypeCount == static_cast<int>(DataType::Bool) + 1);
 static_assert(kReduceOpCount == static_cast<int>(ReduceOp::BitXor) + 1);
 static_assert(kStepKindCount == static_cast<int>(StepKind::Wait) + 1);
@@ -33,7 +32,7 @@ void ScheduleWriter::lane() {
 void ScheduleWriter::round() {
   if (schedule_.lanes.empty()) lane();
   Lane& current = schedule_.lanes.back();
-  if (current.round_count > 0 && schedule_.rounds.back().step_count == 0) return;  // reuse the empty one
+  if (current.round_count > 0 && schedule_.rounds.back().step_count == 0) return;  // reuses the empty one
   schedule_.rounds.push_back({static_cast<std::uint32_t>(schedule_.steps.size()), 0});
   ++current.round_count;
 }
@@ -46,7 +45,6 @@ void ScheduleWriter::step(Step step, const std::vector<Slice>& sources) {
   for (const Slice& source : sources)
     MPI_GDR_CHECK(step.kind == StepKind::Send || source.count == step.dst.count);
   if (count == 0 && !notice) return;
-  // What has no meaning for the kind.
   if (notice || step.kind == StepKind::Send) step.dst = {};
   if (notice || message) step.scale = Scale::None;
   if (step.kind != StepKind::Wait && !message) step.peer = -1;
@@ -74,7 +72,7 @@ void ScheduleWriter::staged(SchedulePtr instead) {
 }
 
 SchedulePtr ScheduleWriter::finish() {
-  // round() never leaves an empty round behind another, so at most the last one of each lane is empty.
+  // round() leaves at most one empty round per lane, the last.
   Schedule result = std::move(schedule_);
   std::vector<Round> rounds;
   for (Lane& lane : result.lanes) {

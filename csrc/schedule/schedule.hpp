@@ -1,31 +1,25 @@
-// A collective is a schedule: what ONE rank does, as data. Builders (collectives/) make it, the checker
-// proves it, the engine runs it. It is immutable once built and shared by threads and operations.
-//
+// The part of ONE rank in a collective, as data. Builders (collectives/) create it, the checker verifies it,
+// the engine runs it. Immutable once built; shared by threads and operations.
 //   schedule = lanes that progress independently of each other
 //   lane     = rounds, one after the other
-//   round    = steps without order among them; the round is over when all its steps are
+//   round    = unordered steps; it ends when all of them have
+// Steps name slices of buffers in ELEMENTS of the collective's dtype. In an all-to-all, another rank's Input
+// or Output begins at the block for, or from, this rank: no rank has the others' counts.
 //
-// Steps name slices of buffers in ELEMENTS of the collective's dtype, never pointers. In an all-to-all the
-// Input or Output of another rank begins with the block that it sends to this rank, or gets from it: a rank
-// does not know the others' counts.
+// The k-th Send of lane L from a to b matches the k-th Recv of lane L from a on b. Steps of one round count
+// in their order.
 //
-// Messages match by (source, destination, lane) in schedule order: the k-th Send of lane L from a to b meets
-// the k-th Recv of lane L from a on b. Steps of one round are taken in the order they stand.
+// Ranks of a node may access each other's memory (Slice::owner), ordered by Signal and Wait: the k-th Wait of
+// lane L for rank a completes once a has reached its k-th Signal of lane L and completed all earlier rounds
+// of that lane.
 //
-// Ranks that share a node may also touch each other's memory: a slice names its owner. Signal and Wait order
-// such accesses. The k-th Wait of lane L for rank a is over once a has come to its k-th Signal of lane L and
-// all earlier rounds of that lane are over on a.
-//
-// A slice of Staging may be the mirror of an original in Input or Output of the same rank. Where the others
-// reach that buffer, the data need not pass through Staging:
-//   Copy into a mirror of Input    not made by a rank whose Input the others reach
-//   mirror of rank r's Input as a  read from r's Input instead, if that is reached
-//   source
-//   Reduce into a mirror of        written to the Outputs of all ranks that are reached, at that offset, and
-//   Output                         to Staging if there are others
-//   Copy of such a mirror          not made by a rank whose Output the others reach
-// Which are reached may differ from call to call and from rank to rank, and a device that runs the schedule
-// learns it only when it meets the others (execution/device/peer_execution.hpp).
+// A slice of Staging may mirror an original in Input or Output of the same rank. If other ranks can access
+// that buffer, data bypasses Staging:
+//   Copy into a mirror of Input         skipped on a rank whose Input is accessible
+//   mirror of rank r's Input as source  read from r's Input instead, if accessible
+//   Reduce into a mirror of Output      written to all accessible Outputs, and to Staging for other ranks
+//   Copy of such a mirror               skipped on a rank whose Output is accessible
+// Access may differ between calls and ranks (execution/device/peer_execution.hpp).
 #pragma once
 
 #include <cstdint>
@@ -39,11 +33,11 @@
 namespace mpi_gdr {
 
 enum class Buffer : std::uint8_t {
-  Input,    // the caller's source, read only
+  Input,    // the caller's source, read-only
   Output,   // the caller's destination
-  Scratch,  // the operation's own memory, Schedule::scratch_count elements, uninitialised
-  Staging,  // the same in memory that the ranks of the node share, Schedule::staging_count elements
-  Bounce,   // the same in host memory that a device reaches, too, Schedule::bounce_count elements
+  Scratch,  // private, Schedule::scratch_count elements, uninitialised
+  Staging,  // likewise in memory shared by the node's ranks, Schedule::staging_count elements
+  Bounce,   // likewise in host memory that a device can access, Schedule::bounce_count elements
 };
 template <>
 inline constexpr auto kNames<Buffer> = names("input", "output", "scratch", "staging", "bounce");
@@ -51,9 +45,10 @@ inline constexpr int kBufferCount = kNameCount<Buffer>;
 
 struct Slice {
   Buffer buffer = Buffer::Output;
-  std::uint64_t offset = 0;    // elements
-  std::uint64_t count = 0;     // elements
-  std::int32_t owner = -1;     // the rank of this node whose buffer it is; -1: this one. No Scratch, Bounce
+  std::uint64_t offset = 0;  // elements
+  std::uint64_t count = 0;   // elements
+  std::int32_t owner =
+      -1;  // rank of this node that owns the buffer; -1: this one. Not for Scratch and Bounce
   std::int32_t original = -1;  // into Schedule::originals; -1: none
   bool operator==(const Slice&) const = default;
 };
@@ -62,19 +57,19 @@ enum class StepKind : std::uint8_t {
   Send,    // source(0) -> peer
   Recv,    // peer -> dst
   Copy,    // dst = source(0)
-  Reduce,  // dst = op(source(0), source(1), ...) elementwise, folded from the left; dst may equal one source
-  Signal,  // this rank has come here
-  Wait,    // until `peer` has come to its next Signal
+  Reduce,  // dst = op(source(0), source(1), ...) elementwise, left fold; dst may equal one source
+  Signal,  // this rank has reached this point
+  Wait,    // until `peer` has reached its next Signal
 };
 template <>
 inline constexpr auto kNames<StepKind> = names("send", "recv", "copy", "reduce", "signal", "wait");
 inline constexpr int kStepKindCount = kNameCount<StepKind>;
 
-// What a Copy or Reduce does to the values on the way, so that AVG and PREMUL_SUM cost no pass of their own.
+// Saves the extra pass of AVG and PREMUL_SUM.
 enum class Scale : std::uint8_t {
   None,
-  PreMul,   // Copy only: multiply by the operation's factor (ReduceOp::PreMulSum)
-  Average,  // Reduce and Copy: divide the result by the number of ranks (ReduceOp::Avg); integers truncate
+  PreMul,   // Copy only: multiplies by the operation's factor (ReduceOp::PreMulSum)
+  Average,  // Reduce and Copy: divides by the number of ranks (ReduceOp::Avg); integers truncate
 };
 template <>
 inline constexpr auto kNames<Scale> = names("none", "premul", "average");
@@ -98,14 +93,13 @@ struct Lane {
   std::uint32_t round_count = 0;
 };
 
-// What a slice of Staging mirrors, in the Input or Output of the slice's owner, as long; `offset` in
-// elements.
+// The original of a slice of Staging, in the slice's owner's memory; same length, `offset` in elements.
 struct Original {
   Buffer buffer = Buffer::Input;
   std::uint64_t offset = 0;
 };
 
-inline constexpr int kMaxLanes = 16;  // a lane's number travels in the message tag
+inline constexpr int kMaxLanes = 16;  // a lane's number is part of the message tag
 
 struct Schedule {
   std::string algorithm;  // "ring", "recursive_doubling", ...
@@ -117,18 +111,16 @@ struct Schedule {
   std::uint64_t scratch_count = 0;  // elements
   std::uint64_t staging_count = 0;  // elements
   std::uint64_t bounce_count = 0;   // elements
-  bool shared = false;              // needs memory that the ranks share: Signal, Wait, slices of others
-  bool messages = false;            // has Sends or Receives
-  // Of a schedule in which ranks touch each other's Input and Output: one with the same result in which they
-  // do not. The ranks choose when they begin, by measurement (execution/rivals.hpp), or by whether Input and
-  // Output of all ranks are mapped. Null: none.
+  bool shared = false;              // needs shared memory: Signal, Wait, slices of other ranks
+  bool messages = false;            // has Sends or Recvs
+  // A schedule with the same result without accesses to other ranks' Input and Output. The ranks choose at
+  // the start, by measurement (execution/rivals.hpp) or by whether these buffers are mapped. Null: none.
   std::shared_ptr<const Schedule> staged;
-  // Some rank can finish without hearing from the ranks that it sends to (broadcast, reduce): the engine
-  // throttles senders, lest a loop of them floods the receiver.
+  // Some rank may finish before the ranks that it sends to (broadcast, reduce): the engine throttles senders.
   bool one_way = false;
-  // Each element of the result is one left fold in rank order (Algorithm::ordered), as the checker proves.
+  // Each element of the result is one left fold in rank order (Algorithm::ordered); verified by the checker.
   bool ordered = false;
-  // It is one Reduce of all contributions, as the checker proves: ReduceArgs::exact makes its sums exact.
+  // One Reduce of all contributions, verified by the checker: ReduceArgs::exact makes its sums exact.
   bool flat = false;
 
   std::span<const Round> rounds_of(const Lane& lane) const {
@@ -148,16 +140,16 @@ struct Schedule {
 
 using SchedulePtr = std::shared_ptr<const Schedule>;
 
-// Appends lanes, rounds and steps in order. Empty slices, on both sides of a message alike, and empty rounds
-// are dropped. An empty lane keeps its place: a lane's number is equal on all ranks. Not thread-safe.
+// Appends in order. Drops empty slices (alike on both ends of a message) and empty rounds, but keeps empty
+// lanes: lane numbers are equal on all ranks. Not thread-safe.
 class ScheduleWriter {
  public:
   explicit ScheduleWriter(std::string algorithm) { schedule_.algorithm = std::move(algorithm); }
-  // For a schedule like another one, of which all is here but lanes, their contents, originals and `staged`.
+  // Copies all properties of `like` except lanes, steps, originals and `staged`.
   explicit ScheduleWriter(const Schedule& like);
-  void lane();   // begins a new lane (its number is its position, also when it stays empty)
-  void round();  // begins a new round in the current lane
-  // Without a lane() or round() before them, steps open the first ones.
+  void lane();   // begins a lane; its number is its position, even if it stays empty
+  void round();  // begins a round in the current lane
+  // A step without a lane() or round() before it opens the first ones.
   void send(int peer, Slice source) { step({.kind = StepKind::Send, .peer = peer}, {source}); }
   void recv(int peer, Slice dst) { step({.kind = StepKind::Recv, .peer = peer, .dst = dst}, {}); }
   void copy(Slice dst, Slice source, Scale scale = Scale::None) {
@@ -168,20 +160,19 @@ class ScheduleWriter {
   }
   void signal() { step({.kind = StepKind::Signal}, {}); }
   void wait(int peer) { step({.kind = StepKind::Wait, .peer = peer}, {}); }
-  // One of these, by its kind, with these sources: what of it has no meaning for that is left out.
+  // Adds a step of any kind; fields without meaning for its kind are cleared.
   void step(Step step, const std::vector<Slice>& sources);
-  // Reserves `count` elements of scratch, of staging or of bounce memory, and returns the slice.
   Slice scratch(std::uint64_t count) { return reserve(Buffer::Scratch, schedule_.scratch_count, count); }
   Slice staging(std::uint64_t count) { return reserve(Buffer::Staging, schedule_.staging_count, count); }
   Slice bounce(std::uint64_t count) { return reserve(Buffer::Bounce, schedule_.bounce_count, count); }
-  // `slice` of Staging, as the mirror of `of`, as long, of Input or Output.
+  // Marks `slice` of Staging as the mirror of `of`, a slice of Input or Output of the same length.
   Slice mirror(Slice slice, const Slice& of);
   void one_way() { schedule_.one_way = true; }
   void ordered() { schedule_.ordered = true; }
   void flat() { schedule_.ordered = schedule_.flat = true; }
-  // Schedule::staged, whose messages the engine throttles alike.
+  // Sets Schedule::staged; inherits its one_way.
   void staged(SchedulePtr instead);
-  // Also if this rank itself has no step that says so: all ranks must see it alike.
+  // Must be called even on ranks without such steps: equal on all ranks.
   void shared() { schedule_.shared = true; }
   SchedulePtr finish();
 

@@ -11,7 +11,6 @@ bool overlap(const Slice& a, const Slice& b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.count && b.offset < a.offset + a.count;
 }
 
-// Slices one after the other of a part of bounce memory.
 class Area {
  public:
   explicit Area(Slice all) : all_(all) {}
@@ -42,7 +41,6 @@ class LaneWriter {
   }
 
  private:
-  // What has been received, and where it is.
   struct Arrival {
     Slice dst, bounce;
   };
@@ -78,8 +76,7 @@ class LaneWriter {
       local |= !send && step.kind != StepKind::Recv;
       forwards &= !send || arrival_of(from_.source(step));
     }
-    // What arrived in the round before is copied beside this round's messages if no step needs it before. Any
-    // local step may: in place, Input and Output are the same memory.
+    // Any local step may need received data first: in place, Input and Output are the same memory.
     if (!messages || local || !forwards) copy_arrived();
     if (!forwards) {
       writer_.round();
@@ -115,10 +112,10 @@ class LaneWriter {
   ScheduleWriter& writer_;
   const Schedule& from_;
   const Lane& lane_;
-  Area sends_, receives_[2];  // received into in turn: what has arrived may still be sent on
+  Area sends_, receives_[2];  // alternating: received data may still be forwarded
   int turn_ = 0;
-  std::vector<Arrival> owed_;   // not yet copied to where it belongs
-  std::vector<Arrival> fresh_;  // of the last round with messages, and not written since
+  std::vector<Arrival> owed_;   // not yet copied to their destination
+  std::vector<Arrival> fresh_;  // of the last round with messages, not overwritten since
 };
 
 }  // namespace

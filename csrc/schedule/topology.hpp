@@ -1,4 +1,4 @@
-// Where the ranks of a group are: which of them share a node. Equal on all ranks; immutable, thread-safe.
+// Which ranks of a group share a node. Equal on all ranks; immutable, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,36 +8,31 @@ namespace mpi_gdr {
 
 class Topology {
  public:
-  // node_of_rank[r]: any numbers, equal for ranks of one node. At least one rank.
+  // node_of_rank[r]: any numbers; renumbered from 0 by the nodes' lowest ranks. At least one rank.
   explicit Topology(const std::vector<int>& node_of_rank);
 
   int size() const { return static_cast<int>(node_.size()); }
-  // Nodes are numbered from 0 in the order of their lowest ranks.
   int nodes() const { return static_cast<int>(members_.size()); }
   int node(int rank) const { return node_[static_cast<std::size_t>(rank)]; }
-  // The ranks of a node, ascending, and where a rank stands among those of its own.
+  // The ranks of a node, ascending, and a rank's index among its node's.
   const std::vector<int>& members(int node) const { return members_[static_cast<std::size_t>(node)]; }
   int place(int rank) const { return place_[static_cast<std::size_t>(rank)]; }
-  // One for each node: its rank at this place, or at another where it has fewer.
+  // One rank per node: at this place, modulo the node's size.
   std::vector<int> peers_at(int place) const {
     std::vector<int> peers;
     for (const std::vector<int>& all : members_)
       peers.push_back(all[static_cast<std::size_t>(place) % all.size()]);
     return peers;
   }
-  // Of the node with the fewest ranks, and of that with the most.
   int fewest() const { return fewest_; }
   int most() const { return most_; }
-  // All nodes have as many ranks.
   bool even() const { return fewest_ * nodes() == size(); }
-  // Most ranks have neighbours on their node and on others, and no node has far fewer than the mean, which
-  // bounds the leaders of all (collectives/phases.hpp).
+  // 1.5 ranks per node or more, and none below half the mean, which bounds leaders (collectives/phases.hpp).
   bool two_level() const {
     return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * fewest_ * nodes() >= size();
   }
-  // The ranks of each node follow each other.
   bool consecutive() const;
-  // Of no other Topology of this process.
+  // Unique among the Topologies of this process.
   std::uint64_t id() const { return id_; }
 
  private:

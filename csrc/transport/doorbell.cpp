@@ -11,8 +11,7 @@
 namespace mpi_gdr {
 namespace {
 
-// The half that the kernel compares. A flag may get another generation above an equal lower half: a sleeper
-// that looked just before then sleeps until its timeout or the next ring.
+// The half that the kernel compares. If only the other half changes, a sleeper waits for its timeout.
 const void* low_half(const std::atomic<std::uint64_t>& flag) {
   static_assert(sizeof(flag) == 8 && std::atomic<std::uint64_t>::is_always_lock_free);
   return reinterpret_cast<const std::uint32_t*>(&flag) + (std::endian::native == std::endian::big ? 1 : 0);
@@ -21,7 +20,7 @@ const void* low_half(const std::atomic<std::uint64_t>& flag) {
 }  // namespace
 
 void Doorbell::sleep(std::chrono::microseconds patience) const {
-  // Before the kernel reads the flag: either it sees the new value, or the writer sees that a thread sleeps.
+  // Before the kernel reads the flag: either it sees the new value, or the writer sees a sleeper.
   sleepers->fetch_add(1, std::memory_order_seq_cst);
   const timespec timeout{patience.count() / 1000000, patience.count() % 1000000 * 1000};
   if (flag->load(std::memory_order_seq_cst) == seen)

@@ -1,5 +1,4 @@
-// Sleeping until another process has raised a flag in shared memory, where spinning would keep its rank from
-// the core: futex(2) between processes. The writer rings after its store: a fence while no thread sleeps.
+// Sleeps on a flag in shared memory, by futex(2). While no thread sleeps, the writer pays a fence.
 #pragma once
 
 #include <atomic>
@@ -8,15 +7,15 @@
 
 namespace mpi_gdr {
 
-// A flag that a thread waits for. A value; what it points to stands in shared memory, and outlives it.
+// An awaited flag. A value; its pointers are to shared memory that outlives it.
 struct Doorbell {
   const std::atomic<std::uint64_t>* flag = nullptr;
-  std::uint64_t seen = 0;                          // its value when it was looked at
+  std::uint64_t seen = 0;                          // its last observed value
   std::atomic<std::uint32_t>* sleepers = nullptr;  // of this flag and others
 
-  // Until the flag has changed, for `patience` at most, and sometimes although it has: keep that short.
+  // Until the flag has changed, at most for `patience`, sometimes although it has: keep that short.
   void sleep(std::chrono::microseconds patience) const;
-  // After `flag` was stored to.
+  // Call after storing to `flag`.
   static void ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers);
 };
 

@@ -1,8 +1,6 @@
-// What connects the processes of a job: it is started once a process, knows who they are, and makes the
-// transports of their groups. Implementations: mpi/, and loopback/ for the unit tests of job/.
-//
-// start(), renumber() and finalize() block, one thread at a time calls them, without a lock that a store or
-// another thread needs (the GIL). make_group() and the queries are thread-safe; queries never start anything.
+// Connects the processes of a job and makes the transports of their groups. start(), renumber() and
+// finalize() block; one thread at a time calls them, without a lock that a store or another thread needs (the
+// GIL). make_group() and the queries are thread-safe; queries never start anything.
 #pragma once
 
 #include <chrono>
@@ -27,7 +25,7 @@ struct NetworkOptions {
   std::shared_ptr<KvStore> store;  // may be null under an MPI launcher and for size 1
   // Prefix of all store keys, unique per attempt: run id, restart count, number of the default group.
   std::string key;
-  std::function<void()> poll;  // called while this rank waits for others, and may throw to end that
+  std::function<void()> poll;  // called while this rank waits for others; may throw to end that
   std::chrono::milliseconds rendezvous_timeout{1'800'000};  // until all ranks have come to start()
   std::chrono::milliseconds init_timeout{300'000};          // for the library's start and the set-up after it
   std::chrono::milliseconds finalize_timeout{60'000};       // see finalize()
@@ -38,13 +36,13 @@ struct Membership {
   int rank = -1;                     // of this process
   std::vector<ProcessId> processes;  // as many as there are ranks
   std::vector<int> node_of_rank;     // numbered from 0
-  std::shared_ptr<Boards> boards;    // of this host; null where it has one rank, or shares no memory
+  std::shared_ptr<Boards> boards;    // of this host; null: none
 
   int size() const { return static_cast<int>(processes.size()); }
   const ProcessId& own() const { return processes[static_cast<std::size_t>(rank)]; }
 };
 
-// For `mpi-gdr info` and error messages. Fields that need a network that was started are empty or -1 before.
+// For `mpi-gdr info` and error messages. Fields that need a started network are empty or -1 before.
 struct NetworkInfo {
   std::string version;       // MPI_Get_library_version, first line
   std::string path;          // file of the loaded libmpi
@@ -61,57 +59,53 @@ struct NetworkInfo {
 
 struct GroupTransportOptions {
   std::vector<int> ranks;  // of the job, in the order of their ranks in the group
-  // 0..32767, equal on the members and different between groups that are made at the same time.
+  // 0..32767, equal on the members, different between groups that are made at the same time.
   int tag = 0;
   bool accelerator_channel = false;  // adds Channel::Accelerator; without it that channel throws
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  std::string name;  // of the group, for what tools show of it; this rank's alone
+  std::string name;  // of the group, for tools; may differ by rank
 };
 
 class Network {
  public:
   virtual ~Network() = default;
 
-  // Connects this process with the others. Again: only checks the size. Throws Timeout naming ranks that did
-  // not come; InvalidUsage, Remote or System saying what to change.
+  // Later calls only check the size. Throws Timeout (missing ranks); InvalidUsage, Remote, System (a cure).
   virtual void start(const NetworkOptions& options) = 0;
   virtual bool started() const = 0;
   // Before another world of the same size, maybe in another order: all ranks call it. Throws as start() does.
   virtual void renumber(const NetworkOptions& options) = 0;
-  // Whether finalize() may end it: this process has started it, and nobody has ended it.
+  // Whether finalize() may end it: this process has started it and not ended it.
   virtual bool ends_here() const noexcept = 0;
-  // For an atexit hook: ends the network if all ranks come here within finalize_timeout, or 30 s unless
-  // `orderly`: then the program left while it had groups, in which others may wait for it. `missing` is
-  // called meanwhile: text means that some rank will never come. True if the network was ended by this call.
-  // `sum` becomes its sum over the ranks, or nothing where some have none or are not orderly.
+  // For an atexit hook: ends the network if all ranks call it within finalize_timeout, or 30 s unless
+  // `orderly` (the program ended while it had groups, in which others may wait for it). `missing` is called
+  // meanwhile: text means that a rank never comes. True if this call ended the network. `sum` becomes its sum
+  // over the ranks, or nothing if some have none or are not orderly.
   virtual bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                         const std::function<std::string()>& missing) noexcept = 0;
 
-  // An operation failed or was given up: finalize() must not wait for peers that may be gone. `why`, a
-  // literal, is what failure() returns; the first one counts.
+  // A failure, after which finalize() must not wait for lost peers. `why`: a literal; the first one counts.
   virtual void mark_failed(const char* why) noexcept = 0;
   virtual const char* failure() const noexcept = 0;  // null: none
   bool failed() const noexcept { return failure() != nullptr; }
 
-  // Once started; what was returned before does not change. By then the boards of this host are open, and the
-  // Signer's session has begun with bytes that only ranks know.
+  // After start(), which opens this host's boards and begins the Signer's session. Results are immutable.
   virtual std::shared_ptr<const Membership> membership() const = 0;
-  // How an abort of this rank by the library tells the others, where no launcher ends them.
+  // Called when the library aborts this rank where no launcher ends the others.
   virtual void on_abort(std::function<void(const std::string&)> announce) = 0;
-  // The library says that it takes addresses of a device's memory.
+  // Whether the library declares that it takes addresses of device memory.
   virtual bool gpu_aware() const = 0;
   virtual NetworkInfo info() const = 0;
-  // For the log: the library, and how it was started.
+  // For the log.
   virtual std::vector<std::string> summary() const = 0;
 
   // Why `ranks` ranks cannot start with their launcher alone, and the cure; "" if they can.
-  virtual std::string objection_to_launcher(int ranks) const { return ""; }
-  // How ranks agree on an address before there is a store. Collective over all ranks, after start(); blocks.
-  // `text` of `root` replaces everybody's. Ends the process if a rank does not come within `timeout`.
+  virtual std::string explain_launcher_mismatch(int ranks) const { return ""; }
+  // Replaces `text` by the root's: an address before there is a store. Collective over all ranks, after
+  // start(); blocks. Ends the process if a rank does not come within `timeout`.
   virtual void broadcast(std::string& text, int root,
                          std::chrono::milliseconds timeout = std::chrono::minutes(5)) = 0;
-  // Fortran handle of the group's own communicator, for mpi4py: `MPI.Comm.f2py(handle)`. Valid until close().
-  // Throws InvalidUsage for a transport of another network.
+  // Fortran handle of the group's communicator (`MPI.Comm.f2py`), until close(). Throws InvalidUsage.
   virtual int handle(const Transport& transport) const = 0;
 
   // Collective over the members. Blocks; ends the process if the library does not return within the timeout.

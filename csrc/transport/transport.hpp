@@ -1,9 +1,5 @@
-// How bytes reach other ranks of one group. Implementations: mpi/, shm/node_transport.hpp (messages inside a
-// node, over another transport), loopback/ (all ranks in one process, for tests of the engine).
-//
-// Threads: a Transport is used by one thread at a time, the holder of the engine's progress role. No call
-// blocks. Buffers are the caller's and stay valid until the request is done. Errors are thrown as Error with
-// the library's own message.
+// Moves bytes between the ranks of a group. Used by one thread at a time, the holder of the engine's progress
+// role. No call blocks. Buffers are the caller's and valid until the request is done. Throws Error.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +12,14 @@
 namespace mpi_gdr {
 
 inline constexpr int kAnySource = -1;
-// Longer messages are cut by the caller: MPI counts are 32-bit.
+// Callers cut longer messages: MPI counts are 32-bit.
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 30;
 
-// An outstanding transfer. A value the caller keeps and passes back by reference; meaning is the transport's.
+// An outstanding transfer, kept by the caller and passed back by reference. Its meaning is the transport's.
 struct Request {
   std::uint64_t handle = 0;
   bool active = false;
-  std::uint8_t carrier = 0;  // which of the transports it belongs to, where one stands on another
+  std::uint8_t carrier = 0;  // the transport that owns it, where one is layered on another
 };
 
 struct RecvStatus {
@@ -32,7 +28,7 @@ struct RecvStatus {
   std::size_t bytes = 0;
 };
 
-// Traffic that must never match each other. Tags are per channel.
+// Channels never match each other. Tags are per channel.
 enum class Channel : std::uint8_t {
   Collective,   // schedules on host tensors; tags are the engine's
   Accelerator,  // schedules on accelerator tensors, issued in an order of their own
@@ -40,7 +36,6 @@ enum class Channel : std::uint8_t {
 };
 inline constexpr int kChannelCount = 3;
 
-// A collective that the library runs as a whole ("native" algorithm).
 struct NativeCollective {
   Collective collective = Collective::Barrier;
   const void* input = nullptr;  // == output: in place
@@ -57,17 +52,16 @@ class Transport {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Largest tag accepted on a channel (MPI guarantees 32767).
+  // Largest tag (MPI guarantees 32767).
   virtual int max_tag() const = 0;
 
-  // `bytes` <= kMaxMessageBytes; 0 bytes are sent too. Inactive: it is done already.
+  // `bytes` <= kMaxMessageBytes; 0 bytes are sent too. Inactive: already done.
   virtual Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) = 0;
-  // `peer` may be kAnySource. A message longer than `bytes` is an error, reported by test().
+  // `peer` may be kAnySource. test() throws for a message longer than `bytes`.
   virtual Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) = 0;
-  // True once done, and for an inactive request, which it is then. `status`: may be null; of receives only.
+  // True once done (then inactive), and for an inactive request. `status`: of receives only; may be null.
   virtual bool test(Request& request, RecvStatus* status = nullptr) = 0;
-  // Gives up a pending request as far as the library allows: it becomes inactive, and the caller leaks the
-  // buffer, which may still be written.
+  // Abandons a pending request (then inactive). The caller leaks the buffer, which may still be written.
   virtual void abandon(Request& request) = 0;
 
   // The one flag of another process that an active request waited for at its last test(); else false.
@@ -75,25 +69,22 @@ class Transport {
   // Bytes of an active request that this side has moved; 0 where the library moves them.
   virtual std::uint64_t bytes_moved(const Request& request) const { return 0; }
 
-  // istart_native() serves this collective with exactly our semantics, NaN aside. Equal on all ranks.
+  // Whether istart_native() has exactly our semantics, NaN aside. Equal on all ranks.
   virtual bool has_native(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count) const = 0;
-  // Natives of one channel start in the same order on all ranks.
+  // Called in the same order on all ranks of a channel.
   virtual Request istart_native(Channel channel, const NativeCollective& collective) = 0;
 
-  // How the user's messages travel: "mpi". A literal; "": there is only one way.
+  // How user messages travel: "mpi". A literal; "": there is only one way.
   virtual const char* message_path() const { return ""; }
-  // The user's messages reach no library.
   virtual bool messages_in_memory() const { return false; }
 
-  // The one of the library, on which others may stand.
+  // The library's transport, on which others are layered.
   virtual const Transport& library() const { return *this; }
 
-  // Frees what the library holds for the group: all members call it, with no request outstanding, and nothing
-  // after it. A transport that is dropped without it leaks that.
+  // Frees the library's resources of the group: called last, by all members, without outstanding requests.
   virtual void close() noexcept {}
 };
 
-// For isend() and irecv(), whose library may not show the values. `limit`: of tags, behind the largest one.
 inline void check_message(const Transport& transport, const char* operation, std::size_t bytes, int peer,
                           int tag, const char* limit = "") {
   if (bytes > kMaxMessageBytes)
@@ -105,7 +96,7 @@ inline void check_message(const Transport& transport, const char* operation, std
     fail(ErrorCode::InvalidUsage, operation, ": tag=", tag, " is not in 0..", transport.max_tag(), limit);
 }
 
-// abandon() for an operation that has failed already: a library that refuses to cancel changes nothing.
+// abandon() for a failed operation, ignoring errors.
 inline void abandon_quietly(Transport& transport, Request& request) noexcept {
   try {
     transport.abandon(request);

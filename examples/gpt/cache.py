@@ -1,4 +1,4 @@
-"""Generating with a GPT token by token: each attention keeps the keys and values of the tokens before."""
+"""Token-by-token generation with a GPT: each attention caches the keys and values of earlier tokens."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from mpi_backend.demo.model import GPT, SelfAttention
 
 
 class CachedAttention(nn.Module):
-    """SelfAttention for new tokens: at first a prompt, then one at a time."""
+    """SelfAttention for new tokens: first a prompt, then one at a time."""
 
     def __init__(self, attention: SelfAttention) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class CachedAttention(nn.Module):
 
 
 def cached(model: GPT) -> GPT:
-    """The model itself, changed for next_logits()."""
+    """Changes the model in place for next_logits()."""
     for block in model.blocks:
         block.attention = CachedAttention(block.attention)
     return model
@@ -37,7 +37,8 @@ def forget(model: GPT) -> None:
 
 
 def next_logits(model: GPT, tokens: Tensor, begin: int) -> Tensor:
-    """Of the token behind these (B, T); the first of them has position `begin`, the cache those before."""
+    """Logits of the token after `tokens` (B, T); `begin`: position of the first, the cache holds earlier
+    ones."""
     positions = torch.arange(begin, begin + tokens.shape[1], device=tokens.device)
     y = model.tokens(tokens) + model.positions(positions)
     for block in model.blocks:

@@ -11,7 +11,7 @@ from report import curve, label, missing, plot, read_log
 
 
 def compare(a: list[dict], b: list[dict]) -> tuple[float, str, int]:
-    """The largest difference of two losses, where it is, and how many points only one of the logs has."""
+    """The largest difference of two losses, its place, and how many points only one log has."""
     largest, where, unmatched, matched = 0.0, "nowhere", 0, 0
     for kind in ("train", "val"):
         left, right = curve(a, kind), curve(b, kind)
@@ -19,7 +19,7 @@ def compare(a: list[dict], b: list[dict]) -> tuple[float, str, int]:
         for iteration in sorted(left.keys() & right.keys()):
             matched += 1
             difference = abs(left[iteration] - right[iteration])
-            if math.isnan(difference):  # must not pass as equal, and compares false with everything
+            if math.isnan(difference):  # compares false with everything, so it would pass as equal
                 difference = math.inf
             if difference > largest:
                 largest, where = difference, f"{kind} loss of iteration {iteration}"

@@ -1,17 +1,16 @@
-# A configuration file for karpathy's nanoGPT, to train it on CPUs with several ranks:
+# A configuration of karpathy's nanoGPT for CPUs with several ranks; GPUs need none, see docs/nanogpt.md:
 #
 #     mpi-gdr run -n 2 train.py PATH/nanogpt_cpu.py --out_dir=out
 #
-# nanoGPT executes it inside train.py, before that file looks for its ranks. It bends two things there: a
-# run with ranks always goes to GPUs (device = "cuda:<local rank>", then set_device), and tells DDP the GPU's
-# number. On GPUs nothing of this is needed: see docs/nanogpt.md.
+# nanoGPT executes it inside train.py before it looks for its ranks. Two things are overridden: a run with
+# ranks always selects a GPU (device = "cuda:<local rank>", then set_device) and passes its number to DDP.
 backend = "mpi-gdr"
 device = "cpu"
 dtype = "float32"
 compile = False
 
-# A small model on short sequences, a few minutes on two cores.
-gradient_accumulation_steps = 2  # of all ranks together: a multiple of their number
+# A small model on short sequences: a few minutes on two cores.
+gradient_accumulation_steps = 2  # of all ranks; a multiple of their number
 batch_size = 12
 block_size = 64
 n_layer, n_head, n_embd = 4, 4, 128

@@ -1,4 +1,4 @@
-"""The processes of a run: which one we are, our device, the collectives that training needs besides DDP."""
+"""A run's processes: rank, device, and the collectives that training needs besides DDP's."""
 
 import contextlib
 import os
@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 class Ranks:
-    """Who we are among the processes; one alone has no process group, unless it `always` wants one."""
+    """This process's rank. A single process has no process group unless `always` is set."""
 
     def __init__(self, backend: str, device: str, always: bool = False) -> None:
-        alone = "RANK" not in os.environ  # torch's launcher sets it, `import torch` under an MPI launcher
+        alone = "RANK" not in os.environ  # set by torch's launcher, or under MPI's by `import torch`
         self.distributed = always or not alone
         self.rank = int(os.environ.get("RANK", 0))
         self.size = int(os.environ.get("WORLD_SIZE", 1))
@@ -20,12 +20,12 @@ class Ranks:
         self.backend = backend if self.distributed else "no backend"
         self.first = self.rank == 0
         if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
-            # Modulo: several ranks may share a GPU, or each may see only its own.
+            # Modulo: ranks may share a GPU, or each may see only its own.
             self.device = torch.device("cuda", local_rank % torch.cuda.device_count())
             torch.cuda.set_device(self.device)
         else:
             self.device = torch.device("cpu")
-            if "OMP_NUM_THREADS" not in os.environ:  # else every rank would start a thread for every core
+            if "OMP_NUM_THREADS" not in os.environ:  # else every rank would start a thread per core
                 neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
                 torch.set_num_threads(max(1, (os.cpu_count() or 1) // neighbours))
         if self.distributed and alone:
@@ -34,7 +34,7 @@ class Ranks:
             dist.init_process_group(backend)
 
     def gather(self, data: Tensor) -> list[Tensor]:
-        """The (equally long) data of all ranks, on the CPU."""
+        """The equally long data of all ranks, on the CPU."""
         if not self.distributed:
             return [data]
         mine = data.to(self.device)
@@ -49,8 +49,8 @@ class Ranks:
         return value.item() / self.size
 
     def leave(self) -> None:
-        """All together, and not right behind a gather: Gloo's thread may still hold a tensor of it, and
-        aborts if it has to release that while Python shuts down."""
+        """Collective. The barrier comes first: after a gather Gloo's thread may still hold a tensor, and
+        aborts if it releases it while Python shuts down."""
         if self.distributed:
             dist.barrier()
             dist.destroy_process_group()

@@ -1,7 +1,7 @@
-"""What a run shows and leaves behind: progress, a JSON-lines log, loss curves.
+"""A run's output: progress, a JSON-lines log, loss curves. Only rank 0 creates these objects.
 
-A log holds one JSON object a line. "kind" is "run" (first line: backend, ranks, settings), "train" or "val"
-(iteration and loss in nats a character), "end" (last line: totals). Only rank 0 makes these objects.
+A log has one JSON object per line. "kind" is "run" (first line: backend, ranks, settings), "train" or "val"
+(iteration and loss in nats per character), "end" (last line: totals).
 """
 
 import contextlib
@@ -12,12 +12,12 @@ from pathlib import Path
 
 
 def missing(*names: str) -> list[str]:
-    """Those of the packages that are not installed."""
+    """The packages that are not installed."""
     return [name for name in names if importlib.util.find_spec(name) is None]
 
 
 class Progressbar:
-    """A bar on a terminal that rich can use, plain lines elsewhere. Modes: "auto", "bar" (even into a pipe),
+    """A bar if rich can draw on this terminal, else lines. Modes: "auto", "bar" (even into a pipe),
     "plain"."""
 
     def __init__(self, mode: str, total: int, done: int) -> None:
@@ -36,22 +36,22 @@ class Progressbar:
             self._bar.start()
 
     def line(self, text: str) -> None:
-        """A line that stays, above the bar."""
+        """Prints a line above the bar."""
         if self._bar:
             self._bar.console.print(text, markup=False)
         else:
             print(text, flush=True)
 
     def show(self, done: int, state: str, line: str) -> None:
-        """`state` beside the bar, or the line where there is none (nothing if it is empty)."""
+        """Shows `state` beside the bar; without a bar, prints `line` unless it is empty."""
         if self._bar:
             self._bar.update(self._task, completed=done, state=state)
         elif line:
             print(line, flush=True)
 
     def update(self, iteration: int, loss: float, ms: float, rate: float, exposed_ms: float | None) -> None:
-        """`ms` an iteration, `rate` tokens a second; the exposed communication may be unknown (None)."""
-        state = f"loss {loss:.3f} {ms:.1f} ms/iter {rate / 1e3:.1f}k tokens/s"  # to fit on 80 columns
+        """`ms` per iteration, `rate` in tokens per second; `exposed_ms` None: unknown."""
+        state = f"loss {loss:.3f} {ms:.1f} ms/iter {rate / 1e3:.1f}k tokens/s"  # fits 80 columns
         line = f"iteration {iteration}: loss {loss:.4f}, {ms:.1f} ms/iter, {rate:,.0f} tokens/s"
         if exposed_ms is not None:
             state += f" comm +{exposed_ms:.1f} ms"
@@ -59,7 +59,7 @@ class Progressbar:
         self.show(iteration + 1, state, line)
 
     def finish(self, whole: bool = True) -> None:
-        """`whole`: the bar ends full, though a run may have begun or ended early."""
+        """`whole`: fills the bar, even if the run began late or ended early."""
         if self._bar:
             if whole:
                 self._bar.update(self._task, completed=self._total)
@@ -67,13 +67,13 @@ class Progressbar:
 
 
 class Log:
-    """Appends records to a file, each flushed: a run that was killed leaves whole lines."""
+    """Appends records to a file and flushes each: a killed run leaves whole lines."""
 
     def __init__(self, path: Path, header: dict, resume_at: int | None) -> None:
         kept = []
         if resume_at is not None and path.exists():
-            # What was logged after the checkpoint happens again: drop it. A train record of iteration i comes
-            # after the checkpoint of iteration i, a validation record before it.
+            # Drops what was logged after the checkpoint, as it happens again. A train record of iteration i
+            # comes after the checkpoint of iteration i, a validation record before it.
             last = {"run": resume_at, "train": resume_at - 1, "val": resume_at}
             kept = [r for r in read_log(path) if r["iteration"] <= last.get(r["kind"], -1)]
         self._file = path.open("w", encoding="utf-8")
@@ -104,7 +104,6 @@ def read_log(path: Path) -> list[dict]:
 
 
 def curve(records: list[dict], kind: str) -> dict[int, float]:
-    """Iteration -> loss of the records of one kind."""
     return {r["iteration"]: r["loss"] for r in records if r["kind"] == kind}
 
 
@@ -120,10 +119,10 @@ def points(records: list[dict], kind: str) -> tuple[list[int], list[float]]:
 
 @contextlib.contextmanager
 def canvas(path: Path, **shape: object) -> Iterator:
-    """Axes to draw on; the picture is written when the block ends. `shape`: of matplotlib's subplots."""
+    """Yields axes and writes the picture at the block's end. `shape`: matplotlib's subplots."""
     import matplotlib
 
-    matplotlib.use("Agg")  # no display on a compute node
+    matplotlib.use("Agg")  # compute nodes have no display
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(**{"figsize": (8, 5), "layout": "constrained", **shape})
@@ -133,7 +132,7 @@ def canvas(path: Path, **shape: object) -> Iterator:
 
 
 def plot(logs: list[list[dict]], path: Path) -> None:
-    """Training (thin) and validation (dots) losses of one or more runs in one picture."""
+    """Training (lines) and validation (dots) losses of one or more runs in one picture."""
     with canvas(path) as axes:
         draw_losses(logs, axes)
 
@@ -142,7 +141,7 @@ def draw_losses(logs: list[list[dict]], axes) -> None:
     labels = [label(log) for log in logs]
     for number, log in enumerate(logs):
         prefix = f"{labels[number]}: " if len(logs) > 1 else ""
-        # Later runs are dashed, or one of two equal curves would hide the other.
+        # Later runs are dashed, so that equal curves remain visible.
         style, colour = ("-", "--", ":", "-.")[number % 4], f"C{number}"
         axes.plot(*points(log, "train"), style, color=colour, linewidth=1, label=prefix + "train")
         axes.plot(*points(log, "val"), "o" + style, color=colour, linewidth=2, label=prefix + "validation")

@@ -3,10 +3,10 @@
     mpi-gdr run -n 2 train.py             mpirun -n 2 python train.py
     torchrun --nproc-per-node 2 train.py  python train.py          (one process, no process group)
 
-Nothing here is particular to mpi-gdr but the default of --backend: with `--backend gloo` the same seeds and
-the same batches give the same curve. The batch size counts all ranks together, so that their number does not
-change the curve either (with dropout it does). Leaves log.jsonl, loss.png and checkpoint.pt in --out. Needs
-torch and mpi_backend alone; without matplotlib there is no loss.png, without rich no progress bar.
+Only the default of --backend is particular to mpi-gdr: with `--backend gloo` equal seeds and batches give the
+same curve. The batch size counts all ranks, so their number does not change the curve (with dropout it does).
+Writes log.jsonl, loss.png and checkpoint.pt to --out. Needs torch and mpi_backend only; loss.png needs
+matplotlib, the progress bar rich.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from mpi_backend.demo.model import GPT, GPTConfig
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides the curve. A resumed run must have the same."""
+    """All that determines the curve. A resumed run must have the same."""
 
     text_bytes: int = 4_000_000
-    batch_size: int = 24  # sequences an iteration, all ranks together
-    block_size: int = 128  # tokens a sequence
+    batch_size: int = 24  # sequences per iteration, on all ranks
+    block_size: int = 128  # tokens per sequence
     layers: int = 4
     heads: int = 4
     channels: int = 128
@@ -46,13 +46,13 @@ class Settings:
     weight_decay: float = 0.1
     clip: float = 1.0  # largest gradient norm
     seed: int = 1337
-    eval_every: int = 50  # iterations between validations; a checkpoint is written at each
+    eval_every: int = 50  # iterations between validations, each with a checkpoint
     eval_batches: int = 8
     log_every: int = 10
     sample_every: int = 25  # iterations between samples of the exposed communication
 
 
-# The settings of the tests: a few seconds. Dropout makes the state of the random numbers matter.
+# The tests' settings: a few seconds. Dropout makes the random state matter.
 TINY = Settings(
     text_bytes=400_000, batch_size=12, block_size=32, layers=2, heads=2, channels=32, dropout=0.1,
     iterations=40, learning_rate=1e-2, warmup=5, eval_every=10, eval_batches=2, log_every=1, sample_every=5,
@@ -91,13 +91,12 @@ class Trainer:
             self.model = DistributedDataParallel(self.raw_model)
         groups = self.raw_model.parameter_groups(s.weight_decay)
         self.optimizer = torch.optim.AdamW(groups, s.learning_rate, betas=(0.9, 0.95), fused=True)
-        # DDP lays its buckets out anew when the second forward pass begins, and with more than two ranks the
-        # layout decides the order of the sums. Two passes thrown away put that behind us: a resumed run then
-        # adds in the order of an unbroken one.
+        # DDP rebuilds its buckets at the second forward pass, and with more than two ranks their layout
+        # decides the order of sums. After two discarded passes a resumed run sums in an unbroken one's order.
         for _ in range(2):
             self.backward(iteration=0)
         self.optimizer.zero_grad()
-        torch.manual_seed(s.seed + 1 + ranks.rank)  # from here on only for dropout, where ranks shall differ
+        torch.manual_seed(s.seed + 1 + ranks.rank)  # for dropout, which must differ between ranks
 
     def backward(self, iteration: int, sync: bool = True) -> Tensor:
         """Forward and backward pass over this rank's part of the batch; returns its loss."""
@@ -113,9 +112,9 @@ class Trainer:
     def exposed_communication(self, iteration: int) -> float:
         """Seconds of communication that computation does not hide, measured on one batch.
 
-        Defined as the time of forward and backward pass with the gradients summed over the ranks, minus the
-        time of the same under no_sync(). It includes waiting for slower ranks. One value is noisy and may be
-        negative: take a median.
+        The time of a forward and backward pass with gradients summed over the ranks, minus the same under
+        no_sync(). Includes waiting for slower ranks. A single value is noisy and may be negative: take a
+        median.
         """
         seconds = {}
         for sync in (False, True):
@@ -132,7 +131,7 @@ class Trainer:
         s = self.settings
         if iteration < s.warmup:
             scale = (iteration + 1) / s.warmup
-        else:  # a half cosine from 1 down to 0.1
+        else:  # a half cosine from 1 to 0.1
             scale = 0.55 + 0.45 * math.cos(math.pi * (iteration - s.warmup) / max(1, s.iterations - s.warmup))
         for group in self.optimizer.param_groups:
             group["lr"] = s.learning_rate * scale
@@ -155,7 +154,7 @@ class Trainer:
         return ranks.mean(total / s.eval_batches)
 
     def save(self, path: Path, iteration: int) -> None:
-        """All ranks call it (each has its own random numbers), rank 0 writes. A crash leaves the old file."""
+        """Collective, as each rank has its own random state; rank 0 writes. A crash keeps the old file."""
         random = {"cpu": self.ranks.gather(torch.get_rng_state())}
         if self.ranks.device.type == "cuda":
             random["cuda"] = self.ranks.gather(torch.cuda.get_rng_state())
@@ -171,7 +170,7 @@ class Trainer:
         unfinished.replace(path)
 
     def restore(self, path: Path) -> int:
-        """Every rank reads the file. Returns the iteration to go on with."""
+        """Every rank reads the file. Returns the next iteration."""
         state = torch.load(path, map_location="cpu", weights_only=True)
         now = asdict(self.settings) | {"ranks": self.ranks.size, "device": self.ranks.device.type}
         then = state["settings"] | {"ranks": len(state["random"]["cpu"])}
@@ -187,7 +186,7 @@ class Trainer:
         return state["iteration"]
 
     def parameter_hashes(self) -> list[str]:
-        """SHA-256 over the bits of all parameters, of every rank."""
+        """SHA-256 of all parameters' bits, by rank."""
         parts = self.ranks.gather(torch.frombuffer(bytearray(self.raw_model.digest()), dtype=torch.uint8))
         return [bytes(part.tolist()).hex() for part in parts]
 
@@ -197,7 +196,7 @@ def median_ms(seconds: list[float]) -> float | None:
 
 
 def train(ranks: Ranks, args: argparse.Namespace, settings: Settings) -> bool:
-    """True if all ranks end with the same parameters."""
+    """Returns whether all ranks end with the same parameters."""
     if settings.batch_size % ranks.size:
         raise SystemExit(f"--batch-size {settings.batch_size} cannot be shared evenly by {ranks.size} ranks")
     text = load(settings.text_bytes)

@@ -1,5 +1,5 @@
 # Written by `make stubs`.
-"""What commands and tests of mpi_backend use, and no job."""
+"""For commands and tests of mpi_backend, not for jobs."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import collections.abc
 __all__: list[str] = [
     "all_gather",
     "barrier",
-    "objection",
+    "explain_unsupported",
     "start_all_reduce",
     "test_all_reduce",
     "time",
@@ -21,7 +21,7 @@ def all_gather(mine: collections.abc.Sequence[float]) -> list[float]:
 def barrier() -> None:
     """MPI_Barrier over all ranks."""
 
-def objection(call: tuple[str, bool, int, int, str, int, str, int]) -> str:
+def explain_unsupported(call: tuple[str, bool, int, int, str, int, str, int]) -> str:
     """Why MPI cannot do it, or "". A call is (collective, in_place, input, output, dtype, count, op,
     root)."""
 

@@ -1,5 +1,5 @@
 # Written by `make stubs`.
-"""Schedules of collectives: build, look at, edit, check"""
+"""Schedules of collectives: build, inspect, edit, check"""
 
 from __future__ import annotations
 
@@ -111,4 +111,4 @@ def select(
 def selection_ranges(
     size: int, reach: str = "none", dtype: str = "float32", table: str = ""
 ) -> list[mpi_backend.reports.SelectionRange]:
-    """What the rows of `table`, then the built-in ones choose, by bytes; `to_bytes` 2**64-1: open."""
+    """The choices of the rows of `table`, then of the built-in ones, by bytes; `to_bytes` 2**64-1: open."""

@@ -1,7 +1,4 @@
-"""`mpi-gdr bench`: times the collectives and messages of torch.distributed, on this backend or on another.
-
-docs/bench.md says what is timed and how to read the columns.
-"""
+"""`mpi-gdr bench`: times collectives and messages of torch.distributed. See docs/bench.md."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from .options import MESSAGES, OTHERS, check_options, parser_of_command
 
 
 def main(argv: list[str]) -> int:
-    """0; 1 if a result was wrong, on all ranks; 2 for a wrong command line."""
+    """Exit status: 0; 1 on all ranks if a result was wrong; 2 for a wrong command line."""
     parser = parser_of_command()
-    # nccl-tests and the launchers both call it -n. What stands before the collective is the launcher's.
+    # nccl-tests and launchers both have -n: before the collective it is the launcher's.
     ranks = None
     if argv[:1] == ["-n"] and len(argv) > 1:
         try:
@@ -54,6 +51,6 @@ def main(argv: list[str]) -> int:
 
 
 def start_ranks(argv: list[str], ranks: int, backend: str) -> int:
-    """The exit status of `mpi-gdr bench ARGV` on so many ranks."""
+    """Runs `mpi-gdr bench ARGV` on `ranks` ranks and returns its exit status."""
     job = rank_command.command_of_job(ranks, "bench", argv)
     return child_job.run(job, rank_command.environment_of_job(backend))

@@ -1,8 +1,7 @@
-"""The collectives as the benchmark runs them: buffers, the call, what must come out, and the factors of
-nccl-tests.
+"""The benchmark's collectives: buffers, calls, expected results, and the factors of nccl-tests.
 
 Values have period 28672 along the buffer and differ between ranks such that sums over neighbouring ranks stay
-small: exact in every type and any order, for any number of ranks, and cheap to predict.
+small: exact in every type and order, for any number of ranks, and cheap to predict.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ OPS = ("sum", "prod", "min", "max", "avg")
 
 
 class Run(NamedTuple):
-    """One way to run a collective at one size on this rank."""
+    """A collective at one size on this rank."""
 
     call: Callable[[], None]
-    input: torch.Tensor  # all that the call reads here; empty where it reads nothing
-    fresh: torch.Tensor  # what belongs there
-    output: torch.Tensor | None  # what to compare; None: nothing on this rank
+    input: torch.Tensor  # all that the call reads here; may be empty
+    fresh: torch.Tensor  # its value before the call
+    output: torch.Tensor | None  # to compare; None: no result on this rank
     expected: Callable[[], torch.Tensor]
 
     def fill(self) -> None:
@@ -35,30 +34,29 @@ class Run(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What a collective is to the benchmark."""
+    """A collective's properties."""
 
     title: str  # of the OSU format
     prepare: Callable[..., dict[str, Run]]  # {"out": Run, "in": Run}, either may be missing
     bus_factor: Callable[[int], float]
-    # Sizes of the whole buffer that all ranks together read and write at least, by the number of ranks and
-    # whether it is in place: every byte that a rank contributes is read, every byte of a result is written.
+    # (ranks, in place) -> least bytes that all ranks together read and write, in sizes of the whole buffer.
     least: Callable[[int, bool], float]
-    blocks: bool = False  # the buffer has one block per rank; the count column is that of a block
+    blocks: bool = False  # one block per rank; the count column is that of a block
     reduces: bool = False
     rooted: bool = False
 
 
 class Case(NamedTuple):
-    """One call at one size, on one rank."""
+    """A call at one size on one rank."""
 
     rank: int
     size: int
-    count: int  # type: ignore[assignment]  # hides tuple.count; elements, of one block where the kind has blocks
+    count: int  # type: ignore[assignment]  # hides tuple.count; elements, per block if kind.blocks
     dtype: torch.dtype
     op: str
     root: int
     device: torch.device
-    group_memory: bool = False  # the buffers are in it (mpi_backend.empty)
+    group_memory: bool = False  # buffers from mpi_backend.empty
 
     def reduce_op(self) -> dist.ReduceOp:
         names = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
@@ -70,7 +68,7 @@ class Case(NamedTuple):
         return torch.empty(count, dtype=self.dtype, device=self.device)
 
     def source(self, rank: int, start: int, count: int) -> torch.Tensor:
-        """What `rank` holds at [start, start + count) of its buffer."""
+        """Elements [start, start + count) of `rank`'s buffer."""
         return self.values(self.one(rank), start, count)
 
     def block(self, whole: torch.Tensor, rank: int) -> torch.Tensor:
@@ -80,7 +78,7 @@ class Case(NamedTuple):
         return torch.cat([self.source(rank, 0, self.count) for rank in range(self.size)])
 
     def one(self, rank: int) -> torch.Tensor:
-        """The seven values of a rank. Over seven neighbouring ranks they add up to 0, or multiply to 1."""
+        """The seven values of a rank; over seven neighbouring ranks they add up to 0 or multiply to 1."""
         steps = (torch.arange(7) + 3 * rank) % 7 - 3
         if self.dtype == torch.bool:
             return steps > 0
@@ -94,14 +92,14 @@ class Case(NamedTuple):
         return self.dtype.is_floating_point or self.dtype.is_complex
 
     def values(self, seven: torch.Tensor, start: int, count: int) -> torch.Tensor:
-        """Of a buffer at [start, start + count). The shift every 4096 elements shows data that lands in the
-        wrong block."""
+        """Elements [start, start + count) made of `seven`, shifted every 4096 to expose data in a wrong
+        block."""
         index = torch.arange(start, start + count) % PERIOD if count < PERIOD else torch.arange(PERIOD)
         values = seven[(index + index // 4096) % 7].to(self.dtype).to(self.device)
         return values if count < PERIOD else tiled(values, start, count)
 
     def reduced(self, start: int, count: int) -> torch.Tensor:
-        """The reduction over all ranks of [start, start + count)."""
+        """Elements [start, start + count) of the reduction over all ranks."""
         rows = torch.stack([self.one(rank) for rank in range(self.size)])
         if self.op in ("min", "max"):
             seven = (rows.amin(0) if self.op == "min" else rows.amax(0)) if rows.dtype != torch.bool else None
@@ -121,7 +119,7 @@ class Case(NamedTuple):
 
 
 def tiled(table: torch.Tensor, start: int, count: int) -> torch.Tensor:
-    """[start, start + count) of the table repeated without end."""
+    """Elements [start, start + count) of the endlessly repeated table."""
     rolled = table.roll(-(start % PERIOD))
     return rolled.repeat(-(-count // PERIOD))[:count] if count > PERIOD else rolled[:count].clone()
 

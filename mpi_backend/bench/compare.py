@@ -1,8 +1,7 @@
 """`mpi-gdr bench -n N COLLECTIVE --compare gloo,mpi,group`: contenders side by side, as Markdown, JSON, plot.
 
-A time is the median over calls (p50) of the maximum over ranks; a cell shows the median over the rounds of
-that, with the least and the largest in brackets. A ratio is taken within each round, so that what the machine
-did meanwhile met both.
+A time is the median over calls (p50) of the maximum over ranks; a cell shows its median over rounds
+(least..largest). Ratios are taken within a round, so that other load on the machine affects both sides.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .report import PLACES, Place, Protocol, Report
 
 
 class Rounds(TypedDict):
-    """Of a contender at one size and place, by round."""
+    """A contender's numbers at one size and place, by round."""
 
     time_us: list[float]
     p50_us: list[float]
@@ -31,7 +30,7 @@ class Rounds(TypedDict):
 
 
 class ComparedRow(TypedDict):
-    """One size and place; None: the contender has no such form."""
+    """One size and place; a None cell: the contender has no such form."""
 
     bytes: int
     count: int
@@ -40,7 +39,7 @@ class ComparedRow(TypedDict):
 
 
 class Comparison(TypedDict):
-    """One collective, all contenders, ours first."""
+    """One collective with all contenders, ours first."""
 
     collective: str
     ranks: int
@@ -56,7 +55,7 @@ class Comparison(TypedDict):
 
 
 def require_nccl(parser: argparse.ArgumentParser, options: argparse.Namespace, ranks: int) -> None:
-    """Ends with what NCCL lacks here, if it is among the contenders."""
+    """Ends the program if NCCL is a contender and cannot run here."""
     if "nccl" not in options.compare:
         return
     import torch
@@ -71,7 +70,7 @@ def require_nccl(parser: argparse.ArgumentParser, options: argparse.Namespace, r
 
 
 def main(options: argparse.Namespace, ranks: int) -> int:
-    """1 if an element was wrong."""
+    """Exit status: 1 if an element was wrong."""
     comparisons = collect(options, ranks)
     written = json.dumps(comparisons[0] if len(comparisons) == 1 else {"comparisons": comparisons})
     if options.json == "-":
@@ -89,8 +88,7 @@ def main(options: argparse.Namespace, ranks: int) -> int:
 
 
 def collect(options: argparse.Namespace, ranks: int) -> list[Comparison]:
-    """Runs all jobs; one comparison for each collective. Rows are one per size and place, each with the
-    numbers of every round."""
+    """Runs all jobs. Returns a comparison per collective, with a row per size and place."""
     common = ["--timeout", str(options.timeout)]
     for flag, name in COPIED.items():
         if (value := getattr(options, name)) is not None:
@@ -129,7 +127,7 @@ def collect(options: argparse.Namespace, ranks: int) -> list[Comparison]:
 
 
 def merged(reports: dict[str, list[Report]]) -> Iterator[ComparedRow]:
-    """Rows where every contender has the lists of its rounds, or None where it has no such form."""
+    """Rows whose cells are lists over rounds, or None if a contender has no such form."""
     first = next(iter(reports.values()))[0]
     for place in PLACES:
         for i, row in enumerate(first["rows"]):
@@ -153,7 +151,7 @@ def merged(reports: dict[str, list[Report]]) -> Iterator[ComparedRow]:
 
 
 def markdown(found: Comparison, percentiles: bool = False, machine: bool = True) -> list[str]:
-    """A line that says what it is, then a table for each form that mpi-gdr has."""
+    """A caption, then a table for each form that mpi-gdr has."""
     state = found["conditions"]
     reduction = f", {found['redop']}" if found["redop"] != "none" else ""
     caption = (
@@ -170,13 +168,13 @@ def markdown(found: Comparison, percentiles: bool = False, machine: bool = True)
 
 
 def machine_of(state: Conditions) -> str:
-    """The machine in words."""
+    """Describes the machine."""
     gpu = f"; {state['gpu']}" if state.get("gpu") else ""
     return f"{state['cpu']}, {state['cores']} cores{gpu}; {state['library']}, torch {state['torch']}"
 
 
 def state_of(state: Conditions) -> str:
-    """How busy and how fast the machine was meanwhile, in words."""
+    """Describes load and copy speed during the measurement."""
     words = f"load average at the end {state['load_average']:.1f}"
     if (copies := state.get("copies")) is None:
         return words
@@ -214,7 +212,7 @@ def table(found: Comparison, rows: Sequence[ComparedRow], percentiles: bool = Fa
 
 
 def ratio(row: ComparedRow, other: str, own: str) -> list[float]:
-    """How many times as long the other takes, by round; empty where one of them has no such form."""
+    """Time of `other` divided by `own`'s, by round; empty if one has no such form."""
     a, b = row["cells"][other], row["cells"][own]
     return [x / y for x, y in zip(a["p50_us"], b["p50_us"], strict=True)] if a and b else []
 
@@ -229,7 +227,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, never with an exponent."""
+    """Three significant digits, without exponent."""
     if abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.3g}"
@@ -240,7 +238,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def percents(row: ComparedRow, name: str) -> list[float]:
-    """Of the limit, by round; empty where one of them is not known."""
+    """Percent of the limit, by round; empty if one is missing."""
     cell = row["cells"][name]
     values = [] if cell is None else cell["of_limit_percent"]
     known = [value for value in values if value is not None]

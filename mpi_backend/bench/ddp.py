@@ -1,6 +1,6 @@
-"""`mpi-gdr bench -n 2 ddp`: a data-parallel step of the demo's GPT, and how much of its communication shows.
+"""`mpi-gdr bench -n 2 ddp`: a data-parallel step of the demo's GPT, and its exposed communication.
 
-A rank has few sequences, so little to compute, and communication is hard to hide.
+A rank has few sequences, so that there is little computation to hide communication behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def command() -> Command:
-    """The command line of this benchmark."""
+    """Returns this benchmark's command."""
     made = Command(
         "ddp",
         "A DDP step of the GPT example: computation, exposed communication, overlap.",
@@ -39,12 +39,12 @@ def command() -> Command:
 
 
 def main(argv: list[str], ranks: int | None) -> int:
-    """0; ends the program for a wrong command line."""
+    """Returns 0; exits on a wrong command line."""
     return command().main(argv, ranks, run_rank, markdown)
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Milliseconds, medians over the steps of the slowest rank of each."""
+    """Rank 0's report: milliseconds, medians over the steps of the slowest rank."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -76,7 +76,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
         synchronize()
         return 1e3 * (time.perf_counter() - begin)
 
-    for _ in range(3):  # DDP lays out its buckets anew in the second
+    for _ in range(3):  # DDP rebuilds its buckets in the second
         step(True)
     step(False)
     buckets = bucket_bytes(ddp)
@@ -104,14 +104,14 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def bucket_bytes(ddp: DistributedDataParallel) -> list[int]:
-    """As DDP has laid them out."""
+    """Bytes of each bucket as DDP has laid them out."""
     data = ddp._get_ddp_logging_data()
     text = data.get("rebuilt_bucket_sizes") or data["bucket_sizes"]
     return [int(word) for word in text.split(",")]
 
 
 def all_reduces_of(buckets: list[int], device: torch.device) -> Callable[[], float]:
-    """The same all_reduces with nothing to compute beside them: milliseconds of one round."""
+    """Returns a function that runs the same all_reduces without computation: milliseconds of a round."""
     import torch
     import torch.distributed as dist
 
@@ -133,7 +133,7 @@ def all_reduces_of(buckets: list[int], device: torch.device) -> Callable[[], flo
 
 
 def markdown(found: Found) -> list[str]:
-    """A line per contender."""
+    """Returns a line per contender."""
     reports = found["contenders"]
     first = reports["mpi-gdr"][0]
     heads = ["", "compute ms", "step ms", "exposed ms", "communication alone ms", "hidden %"]

@@ -1,8 +1,8 @@
-"""`mpi-gdr bench -n 2 device --device cuda`: all_reduce on an accelerator's tensors, and what bounds it.
+"""`mpi-gdr bench -n 2 device --device cuda`: all_reduce on an accelerator's tensors, and its bounds.
 
-By size: host time until the call and its wait() have returned, device time between events, percent of what
-the device's memory allows, ours also with a tensor in group memory; then matrix products beside an all_reduce
-in flight. With --device cpu it shows that it works, and measures little.
+Per size: host time until the call and its wait() return, device time between events, percent of the device
+memory's limit, ours also in group memory; then matrix products beside an all_reduce in flight. --device cpu
+only shows that it works.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EDGE = 4096  # of the matrices beside the communication; 256 on the CPU
 
 
 def command() -> Command:
-    """The command line of this benchmark."""
+    """Returns this benchmark's command."""
     made = Command(
         "device",
         "all_reduce on an accelerator: host time, device time, percent of the memory's limit, overlap.",
@@ -41,12 +41,12 @@ def command() -> Command:
 
 
 def main(argv: list[str], ranks: int | None) -> int:
-    """0; ends the program for a wrong command line."""
+    """Returns 0; exits on a wrong command line."""
     return command().main(argv, ranks, run_rank, markdown)
 
 
 class Clock:
-    """Milliseconds between two points of the current stream; on the CPU of the host."""
+    """A point in the current stream; on the CPU, host time."""
 
     def __init__(self, device: torch.device) -> None:
         import torch
@@ -59,14 +59,14 @@ class Clock:
         self._time = time.perf_counter()
 
     def until(self, end: Clock) -> float:
-        """After a synchronisation."""
+        """Milliseconds to `end`; synchronise first."""
         if self._event is not None:
             return self._event.elapsed_time(end._event)
         return 1e3 * (end._time - self._time)
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
-    """The report, on rank 0."""
+    """Rank 0's report."""
     import torch
     import torch.distributed as dist
 
@@ -87,7 +87,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
         if device.type == "cpu" and to is not source:
             continue
         dist.barrier()
-        # By rank 0 alone: the ranks of a GPU share what is measured.
+        # On rank 0 alone, because ranks may share the GPU.
         mine = (
             copy_bandwidth(to, source, 256 << 20 if device.type != "cpu" else 16 << 20) if rank == 0 else 0.0
         )
@@ -114,7 +114,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
     def measure(tensor: torch.Tensor, total: int) -> dict[str, float]:
         medians = largest([statistics.median(values) for values in samples_of(tensor).values()])
         row = dict(zip(("host_ms", "device_ms"), medians, strict=True))
-        # Every rank's tensor is read and written: 2 p S bytes, at the speed of a copy.
+        # Every rank's tensor is read and written once: 2 p S bytes.
         return row | {"of_limit_percent": 100 * (2e3 * size * total / copy) / row["device_ms"]}
 
     rows = []
@@ -132,7 +132,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def largest(numbers: list[float]) -> list[float]:
-    """Over the ranks, of each."""
+    """The maximum over ranks of each number."""
     import torch
     import torch.distributed as dist
 
@@ -172,25 +172,25 @@ def beside_a_product(
         return largest([statistics.median(timed(reduce, products) for _ in range(options.iters))])[0]
 
     alone = median(True, 0)
-    # As long as the communication, about, so that each could hide the other.
+    # About as long as the communication, so that each could hide the other.
     products = max(1, min(1000, round(alone / max(median(False, 4) / 4, 1e-3))))
     found = {"bytes": float(total), "products": float(products), "all_reduce_ms": alone}
     return found | {"products_ms": median(False, products), "both_ms": median(True, products)}
 
 
 def hidden(overlap: dict[str, float]) -> float:
-    """Percent of the shorter of the two that the other hides."""
+    """Percent of the shorter one that the other hides."""
     parts = (overlap["all_reduce_ms"], overlap["products_ms"])
     return 100 * (sum(parts) - overlap["both_ms"]) / min(parts)
 
 
 def markdown(found: Found) -> list[str]:
-    """A line per size; then what overlaps."""
+    """Returns a line per size, then the overlap."""
     reports = found["contenders"]
     first = reports["mpi-gdr"][0]
     speeds = ", ".join(f"{name} {value * 1e-9:.1f} GB/s" for name, value in first["bandwidths"].items())
     kinds = [(name, False) for name in reports]
-    kinds.insert(1, ("mpi-gdr", True))  # in group memory
+    kinds.insert(1, ("mpi-gdr", True))  # with group memory
     heads = ["bytes"]
     for name, group in kinds:
         shown = NAMES["group" if group else name]

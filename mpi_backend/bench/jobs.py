@@ -1,5 +1,4 @@
-"""Jobs side by side: each contender alone in its own processes, all in turn, round after round, so that what
-else the machine does meets all of them."""
+"""Runs each contender as its own job, in turns over several rounds, so that other load affects all."""
 
 from __future__ import annotations
 
@@ -26,16 +25,16 @@ NAMES |= {"mpi": "MPI", "nccl": "NCCL", "fake": "fake"}
 
 
 def ranks_of_jobs(parser: argparse.ArgumentParser, ranks: int | None) -> int:
-    """Ends the program under a launcher, and without a number."""
+    """The number of ranks to start; exits under a launcher or without a number."""
     if rank_command.is_rank(os.environ):
-        parser.error("this starts jobs of its own: use it without a launcher")
+        parser.error("this benchmark starts its own jobs: use it without a launcher")
     if ranks is None:
-        parser.error("say how many ranks: `mpi-gdr bench -n N ...`")
+        parser.error("the number of ranks is missing: use `mpi-gdr bench -n N ...`")
     return ranks
 
 
 def run_job(ranks: int, arguments: Sequence[str]) -> dict[str, Any]:
-    """The JSON of `mpi-gdr bench -n RANKS ARGUMENTS`. Ends this program if the job fails."""
+    """The JSON of `mpi-gdr bench -n RANKS ARGUMENTS`. Exits if the job fails."""
     words = [*arguments, "--json", "-"]
     job = rank_command.command_of_job(ranks, "bench", words)
     backend = arguments[arguments.index("--backend") + 1] if "--backend" in arguments else "mpi-gdr"
@@ -53,8 +52,8 @@ def run_job(ranks: int, arguments: Sequence[str]) -> dict[str, Any]:
 def interleave(
     ranks: int, contenders: Mapping[str, Sequence[str]], rounds: int, *, check_first: bool = False
 ) -> tuple[dict[str, list[dict[str, Any]]], Copies]:
-    """The reports of each contender, one a round, and the speed of copies before each round. Every round
-    begins with another contender. `check_first`: only the jobs of the first round compare results."""
+    """Each contender's reports by round, and the copy speed before each round. The contender that starts a
+    round rotates. `check_first`: only jobs of the first round compare results."""
     reports: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     copies: Copies = {"one_core": [], "all_cores": []}
     cores = sorted(os.sched_getaffinity(0))
@@ -72,32 +71,32 @@ def interleave(
 
 
 def progress(text: str) -> None:
-    """On standard error: standard output belongs to the tables."""
+    """Prints to standard error: standard output is for the tables."""
     print(f"mpi-gdr bench: {text}", file=sys.stderr, flush=True)
 
 
 class Copies(TypedDict):
-    """GB/s that memcpy copies (each byte counted once), measured before each round."""
+    """Memcpy speed in GB/s (each byte counted once), measured before each round."""
 
     one_core: list[float]
-    all_cores: list[float]  # at once, together
+    all_cores: list[float]  # all at once, in total
 
 
 def copy_speed(cores: Sequence[int], size: int = 32 << 20, copies: int = 5) -> float:
-    """GB/s that a thread on each of the cores copies, all at once: the median of some copies."""
+    """GB/s copied by one thread on each core at once: the median of `copies` copies."""
     start = threading.Barrier(len(cores))
 
     def work(core: int) -> list[float]:
-        os.sched_setaffinity(0, {core})  # of this thread alone
+        os.sched_setaffinity(0, {core})  # this thread's
         to, source = (ctypes.c_char.from_buffer(mmap.mmap(-1, size)) for _ in range(2))
         ctypes.memset(ctypes.addressof(source), 1, size)
         seconds = []
         for _ in range(copies + 1):
             start.wait()
             begin = time.perf_counter()
-            ctypes.memmove(ctypes.addressof(to), ctypes.addressof(source), size)  # without the GIL
+            ctypes.memmove(ctypes.addressof(to), ctypes.addressof(source), size)  # releases the GIL
             seconds.append(time.perf_counter() - begin)
-        return seconds[1:]  # the first one got its pages
+        return seconds[1:]  # the first one faults in pages
 
     with ThreadPoolExecutor(len(cores)) as pool:
         slowest = [max(each) for each in zip(*pool.map(work, cores), strict=True)]
@@ -105,7 +104,7 @@ def copy_speed(cores: Sequence[int], size: int = 32 << 20, copies: int = 5) -> f
 
 
 class Conditions(TypedDict):
-    """Of this machine, for the head of a table."""
+    """This machine's state, for the caption of a table."""
 
     date: str  # "2026-11-25"
     cores: int
@@ -118,7 +117,7 @@ class Conditions(TypedDict):
 
 
 def conditions(report: JobSummary, copies: Copies | None = None) -> Conditions:
-    """Now, and what a job has reported."""
+    """The present conditions, and those in a job's report."""
     return {
         "date": datetime.date.today().isoformat(),
         "cores": len(os.sched_getaffinity(0)),

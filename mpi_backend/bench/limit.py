@@ -1,8 +1,8 @@
-"""The memory limit of a collective, measured where the collective is: how long the cores of this node take,
-all at once, to read and write as many bytes as the collective must.
+"""The memory limit of a collective: how long this node's cores take, all at once, to read and write as many
+bytes as the collective must.
 
-A limit is a property of the memory, not of a method: at most one process a core, each in memory of its own,
-without any communication. docs/bench.md has the definition for the reader of the figures.
+It is a property of the memory, not of a method: at most one process per core, each in its own memory, without
+communication. docs/bench.md defines it for readers of the figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Json = TypeVar("Json")
 
 
 def everyones(what: str, mine: Json) -> list[Json]:
-    """What each rank says of itself. Once for each `what`. Not all_gather_object, which needs NumPy."""
+    """Gathers `mine` of all ranks through the store; `what` must be unique. all_gather_object needs NumPy."""
     store = dist.distributed_c10d._get_default_store()
     keys = [f"mpi_gdr_bench/{what}/{rank}" for rank in range(dist.get_world_size())]
     store.set(keys[dist.get_rank()], json.dumps(mine))
@@ -31,7 +31,7 @@ def everyones(what: str, mine: Json) -> list[Json]:
 
 
 class Limit:
-    """Made by all ranks of a job on one node together; needs torch.distributed's default group."""
+    """Collective; all ranks are on one node. Needs torch.distributed's default group."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -52,7 +52,7 @@ class Limit:
         return self._times[key]
 
     def _measure(self, adds: bool, moved: int, iterations: int) -> float:
-        """Ranks beyond the cores sleep meanwhile: on a socket, not in a collective that polls."""
+        """Ranks beyond the cores sleep meanwhile in the store, not in a collective that polls."""
         done = f"mpi_gdr_bench_limit/{adds}/{moved}"
         time_us = 0.0
         if self.rank < self.active:
@@ -63,8 +63,7 @@ class Limit:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _median(self, adds: bool, moved: int, iterations: int) -> float:
-        # a += b reads two elements and writes one, a copy reads one and writes one. Bytes are counted as the
-        # program sees them, without those that a cache reads before it is written to.
+        # a += b reads two elements and writes one, a copy reads one. Write-allocate reads do not count.
         count = max(1, moved // self.active // (3 if adds else 2) // 4)
         a, b, fresh = torch.zeros(count), torch.zeros(count), torch.ones(count)
         samples = torch.empty(iterations, dtype=torch.float64)
@@ -84,20 +83,19 @@ class Limit:
 
 
 class DeviceLimit:
-    """The same for ranks that share one accelerator: the bytes that the collective must read and write, at
-    the speed of a copy within the device's memory. Made by all ranks together."""
+    """The limit of ranks that share one accelerator, at the speed of a copy within its memory. Collective."""
 
     active = 1
 
     def __init__(self, rank: int, size: int, device: torch.device) -> None:
         self.size = size
         speed = torch.tensor([copy_bandwidth(device, device) if rank == 0 else 0.0], dtype=torch.float64)
-        dist.broadcast(speed, 0)  # the others wait here meanwhile
+        dist.broadcast(speed, 0)  # the other ranks wait here
         self.bandwidth = speed.item()
 
     @staticmethod
     def applies(device: torch.device) -> bool:
-        """Whether all ranks are on the same device."""
+        """Whether all ranks are on the same device. Collective."""
         properties = torch.get_device_module(device).get_device_properties(device)
         found = everyones("device", [os.uname().nodename, str(getattr(properties, "uuid", device))])
         return all(each == found[0] for each in found)
@@ -109,8 +107,8 @@ class DeviceLimit:
 
 
 def copy_bandwidth(to: torch.device, source: torch.device, size: int = 256 << 20) -> float:
-    """Bytes per second of a copy between two memories; what is read and what is written both count where they
-    are the same. Host memory is pinned where the other side is an accelerator."""
+    """Bytes per second of a copy; within one memory both the read and the written bytes count. Host memory is
+    pinned if the other side is an accelerator."""
     module = torch.get_device_module(to if to.type != "cpu" else source)
     pinned = to != source
 

@@ -1,4 +1,4 @@
-"""Times one collective at one size and checks its result. All ranks call this together."""
+"""Times one collective at one size and checks its result. All ranks must call this together."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .side_by_side import device_of, initialize, synchronizer
 
 
 class Timing(NamedTuple):
-    """Microseconds, over all ranks; `wrong` elements, None if they were not checked."""
+    """Microseconds over all ranks; `wrong` in elements, None: not checked."""
 
     time: float  # max over ranks of the mean per call
-    mean: float  # mean over ranks of the same
-    least: float  # min over ranks of the same
+    mean: float  # mean over ranks of that mean
+    least: float  # min over ranks of that mean
     p50: float  # over calls, of the max over ranks
     p99: float
     iterations: int
@@ -33,7 +33,7 @@ class Timing(NamedTuple):
 
 
 class Ranks(Protocol):
-    """The ranks of a contender: torch.distributed with a backend here, bare MPI in raw_mpi.py."""
+    """A contender's ranks: a backend of torch.distributed, or bare MPI (raw_mpi.py)."""
 
     backend: str
     rank: int
@@ -41,16 +41,16 @@ class Ranks(Protocol):
     device: torch.device
 
     def summary(self) -> JobSummary:
-        """What runs here: the head of the report."""
+        """The head of the report."""
 
     def runs(self, collective: str, case: Case) -> dict[str, Run]:
-        """{"out": ..., "in": ...}, as far as this contender can."""
+        """{"out": ..., "in": ...}, as far as this contender supports them."""
 
     def samples(self, run: Run, calls: Calls) -> list[float]:
         """Microseconds of each timed call on this rank."""
 
     def all_gather(self, numbers: list[float]) -> list[list[float]]:
-        """The numbers of all ranks; equally many on each."""
+        """The numbers of all ranks; each must pass the same count."""
 
     def barrier(self) -> None: ...
 
@@ -58,7 +58,7 @@ class Ranks(Protocol):
 
 
 def measure(ranks: Ranks, collective: str, case: Case, calls: Calls) -> dict[str, Timing]:
-    """{"out": ..., "in": ...}, as the contender has them."""
+    """{"out": ..., "in": ...}, as far as the contender supports them."""
     timings = {}
     for place, run in ranks.runs(collective, case).items():
         run.fill()
@@ -68,7 +68,7 @@ def measure(ranks: Ranks, collective: str, case: Case, calls: Calls) -> dict[str
 
 
 def summarise(samples: list[list[float]], wrong: int | None) -> Timing:
-    """From the samples of each rank."""
+    """Combines the samples of each rank."""
     means = [statistics.fmean(of_rank) for of_rank in samples]
     slowest = sorted(max(of_call) for of_call in zip(*samples, strict=True))
     return Timing(
@@ -87,8 +87,7 @@ def _quantile(ordered: list[float], q: float) -> float:
 
 
 def _wrong(ranks: Ranks, run: Run) -> int:
-    """Elements that are wrong, on all ranks together. Compared bit by bit in the dtype of the result, with a
-    fresh input."""
+    """Wrong elements on all ranks together, compared bit by bit after a call on a fresh input."""
     run.fill()
     ranks.barrier()
     run.call()
@@ -97,15 +96,15 @@ def _wrong(ranks: Ranks, run: Run) -> int:
 
 
 def _comparable(tensor: torch.Tensor) -> torch.Tensor:
-    """torch compares no 8-bit floats; float32 has all their values."""
+    """torch does not compare 8-bit floats; float32 holds all their values."""
     return tensor.float() if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1 else tensor
 
 
 class TorchRanks:
-    """torch.distributed with one of its backends; makes the default group."""
+    """torch.distributed with one of its backends. Creates the default group."""
 
     def __init__(self, backend: str, device: str, timeout_seconds: int) -> None:
-        if backend == "nccl":  # all_gather() is on the host, and no one else selects a device
+        if backend == "nccl":  # all_gather() is on the host, and nothing else selects a device
             select_accelerator(os.environ)
         self.backend = backend
         self.rank, self.size = initialize(

@@ -1,6 +1,5 @@
-"""`mpi-gdr bench latency|bw|bibw|multi_bw`: messages between two ranks, by the loops and in the columns of
-OSU's micro-benchmarks. docs/bench.md says what is timed.
-"""
+"""`mpi-gdr bench latency|bw|bibw|multi_bw`: messages between two ranks, with the loops and columns of OSU's
+micro-benchmarks. See docs/bench.md."""
 
 from __future__ import annotations
 
@@ -33,12 +32,12 @@ TITLES = {
     "multi_bw": "Multiple Bandwidth / Message Rate Test",
 }
 UNITS = {"latency": "us", "bw": "MB/s", "bibw": "MB/s", "multi_bw": "MB/s"}
-LARGE = 8192  # from above it fewer turns, as in OSU's
-CHECKED_BYTES = 8 << 20  # of memory for the messages of the check, each its own
+LARGE = 8192  # bytes; fewer turns above it, as in OSU's
+CHECKED_BYTES = 8 << 20  # memory for the messages of the check, which do not overlap
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """The command line of one of them."""
+    """The command line of benchmark `name`."""
     parser = Parser(
         prog=f"mpi-gdr bench {name}",
         usage=f"mpi-gdr bench [-n RANKS] {name} [options]",
@@ -75,7 +74,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
 
 def main(name: str, argv: list[str], ranks: int | None) -> int:
-    """0; 1 if a byte was wrong, on all ranks; 2 for a wrong command line."""
+    """Exit status: 0; 1 on all ranks if a byte was wrong; 2 for a wrong command line."""
     parser = parser_of(name)
     options = parser.parse_args(argv)
     if options.warmup_iters is not None and options.warmup_iters < 0:
@@ -95,7 +94,7 @@ def main(name: str, argv: list[str], ranks: int | None) -> int:
     if options.compare is not None:
         return compare(parser, name, argv, options, ranks)
     if ranks is None and not rank_command.is_rank(os.environ):
-        parser.error(f"say how many ranks: `mpi-gdr bench -n 2 {name}`, or put a launcher in front")
+        parser.error(f"the number of ranks is missing: use `mpi-gdr bench -n 2 {name}`, or a launcher")
     if (started := rank_command.ranks_to_start(parser, ranks)) is not None:
         from . import start_ranks
 
@@ -107,7 +106,7 @@ def main(name: str, argv: list[str], ranks: int | None) -> int:
 
 
 class _RowOptional(TypedDict, total=False):
-    messages_per_second: float  # not of a latency
+    messages_per_second: float  # bandwidth only
 
 
 class Row(_RowOptional):
@@ -116,12 +115,12 @@ class Row(_RowOptional):
     bytes: int
     iterations: int
     warmup: int
-    value: float  # in the unit of the report
-    wrong: int | None  # bytes, of all ranks; None: not checked
+    value: float  # in the report's unit
+    wrong: int | None  # bytes on all ranks; None: not checked
 
 
 class Report(TypedDict):
-    """What a job has found."""
+    """A job's results."""
 
     info: JobSummary
     benchmark: str
@@ -134,7 +133,7 @@ class Report(TypedDict):
 
 
 class Turn(NamedTuple):
-    """What one rank of a pair does in turn: as _tools.raw_mpi.time_messages."""
+    """A rank's part in each turn: see _tools.raw_mpi.time_messages."""
 
     pattern: str  # latency, bw or bibw
     first: bool
@@ -148,7 +147,7 @@ def run_rank(name: str, options: argparse.Namespace) -> int:
     from .rank import ranks_of
 
     ranks = ranks_of(options)
-    options.check &= options.backend != "fake"  # which delivers nothing
+    options.check &= options.backend != "fake"  # it delivers nothing
     pairs = ranks.size // 2
     if ranks.size < 2 or (name != "multi_bw" and ranks.size != 2):
         expected = "at least 2" if name == "multi_bw" else "2"
@@ -187,7 +186,7 @@ def run_rank(name: str, options: argparse.Namespace) -> int:
 
 
 def measure(ranks: Ranks, name: str, total: int, options: argparse.Namespace) -> Row:
-    """One size."""
+    """Measures one size."""
     iterations, warmup = turns_of(name, total, options)
     one, other = message(ranks, ranks.rank, 0, total), message(ranks, ranks.rank, 0, total)
     turn = turn_of(ranks, name, [one] * options.window, [other] * options.window)
@@ -216,7 +215,7 @@ def turns_of(name: str, total: int, options: argparse.Namespace) -> tuple[int, i
 
 
 def turn_of(ranks: Ranks, name: str, outgoing: list[torch.Tensor], incoming: list[torch.Tensor]) -> Turn:
-    """Rank r of the first half is the first of a pair with r + pairs, as in OSU's; an odd rank has none."""
+    """Pairs rank r of the first half with r + pairs, as OSU's; an odd last rank has no peer."""
     pairs = ranks.size // 2
     first = ranks.rank < pairs
     peer = -1 if ranks.rank >= 2 * pairs else ranks.rank + (pairs if first else -pairs)
@@ -227,7 +226,7 @@ def turn_of(ranks: Ranks, name: str, outgoing: list[torch.Tensor], incoming: lis
 
 
 def message(ranks: Ranks, sender: int, number: int, total: int) -> torch.Tensor:
-    """Bytes below 251 that tell the sender, the message of the window, and the place in it."""
+    """Bytes below 251 that identify the sender, the message of the window, and the place in it."""
     import torch
 
     values = (torch.arange(total) + 31 * number + 101 * sender) % 251
@@ -235,7 +234,7 @@ def message(ranks: Ranks, sender: int, number: int, total: int) -> torch.Tensor:
 
 
 def wrong_bytes(ranks: Ranks, name: str, total: int, options: argparse.Namespace) -> int:
-    """Of all ranks, in one more turn where each message has memory of its own."""
+    """Wrong bytes on all ranks, in one more turn whose messages have separate memory."""
     import torch
 
     count = min(options.window, max(1, CHECKED_BYTES // total))
@@ -301,7 +300,7 @@ def turn_by_torch(ranks: Ranks, turn: Turn) -> Callable[[], None]:
     return ping_pong if turn.pattern == "latency" else window
 
 
-# ---- what is shown ----------------------------------------------------------------------------------------
+# ---- output -----------------------------------------------------------------------------------------------
 
 
 def head(report: Report) -> Iterator[str]:
@@ -321,7 +320,7 @@ def head(report: Report) -> Iterator[str]:
 
 
 def line_of(name: str, row: Row) -> str:
-    """The line of one size."""
+    """One size's line."""
     line = f"{row['bytes']:<10}{row['value']:>20.2f}"
     return line + (f"{row['messages_per_second']:>20.2f}" if name == "multi_bw" else "")
 
@@ -336,7 +335,7 @@ def compare(
     options: argparse.Namespace,
     ranks: int | None,
 ) -> int:
-    """Jobs of each contender in turn. 1 if a byte was wrong."""
+    """Runs the contenders in turn. Exit status: 1 if a byte was wrong."""
     from .jobs import ranks_of_jobs
 
     started = ranks_of_jobs(parser, ranks)
@@ -350,7 +349,7 @@ def compare(
 
 
 def markdown(found: Found) -> list[str]:
-    """A ratio is taken within a round, then the median: above 1 mpi-gdr is faster."""
+    """A ratio is the median over rounds of the ratios within a round: above 1 mpi-gdr is faster."""
     from .compare import machine_of, spread
     from .jobs import NAMES
 

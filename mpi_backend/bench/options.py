@@ -1,4 +1,4 @@
-"""The command line of `mpi-gdr bench COLLECTIVE`. torch is not imported, so that it answers at once."""
+"""The command line of `mpi-gdr bench COLLECTIVE`. Does not import torch, so that it answers at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLLECTIVES = (
     "barrier",
 )
 MESSAGES = ("latency", "bw", "bibw", "multi_bw")  # between two ranks
-# Benchmarks of more than one collective at a time; each is a module with main(argv, ranks).
+# Benchmarks of several collectives; each is a module with main(argv, ranks).
 OTHERS = ("ddp", "device", "overhead", "overlap", "suite")
 DTYPES = (
     "float64",
@@ -42,14 +42,14 @@ DTYPES = (
     "uint8",
     "bool",
 )
-CONTENDERS = {  # what --compare takes: the options of their jobs
+CONTENDERS = {  # {name in --compare: options of its job}
     "mpi-gdr": (),
     "group": ("--memory", "group"),
     "gloo": ("--backend", "gloo"),
     "mpi": ("--backend", "mpi"),
     "nccl": ("--backend", "nccl"),
 }
-COPIED = {  # options that the jobs of a comparison get too
+COPIED = {  # options that the jobs of a comparison inherit
     "-b": "minbytes",
     "-e": "maxbytes",
     "-f": "stepfactor",
@@ -60,8 +60,8 @@ COPIED = {  # options that the jobs of a comparison get too
     "-w": "warmup_iters",
     "--device": "device",
 }
-# From here on every rank rewrites its buffer before each timed call, and all start together: a buffer that
-# is not rewritten between calls never leaves the cache of its reader, and shared memory looks far too good.
+# From this size on every rank rewrites its buffer before each timed call and all start together. Otherwise
+# the buffer never leaves its reader's cache, and shared memory looks far too good.
 REWRITE_BYTES = 64 * 1024
 
 
@@ -75,8 +75,8 @@ class Calls(NamedTuple):
 
 
 def calls(options: argparse.Namespace, total: int) -> Calls:
-    """Where ranks share cores, it takes the scheduler some tens of milliseconds to even out what their
-    processes have used before: so long the first calls are slower."""
+    """The defaults warm up long: where ranks share cores, the scheduler needs tens of milliseconds to even
+    out earlier processor use, and the first calls are slower."""
     iterations, warmup = options.iters, options.warmup_iters
     if iterations is None:
         iterations = 200 if total < 1 << 20 else 40 if total == 1 << 20 else 10
@@ -86,12 +86,12 @@ def calls(options: argparse.Namespace, total: int) -> Calls:
 
 
 def parser_of_command() -> argparse.ArgumentParser:
-    """The command line; check_options() does the rest."""
+    """The command line; check_options() completes the checks."""
     parser = Parser(
         prog="mpi-gdr bench",
         usage=f"mpi-gdr bench [-n RANKS] COLLECTIVE|{'|'.join((*MESSAGES, *OTHERS))} [options]",
-        epilog="-n before the collective starts so many ranks first; leave it out under a launcher. "
-        "`mpi-gdr bench ddp --help` and so on tell of the other benchmarks.",
+        epilog="-n before the collective starts that many ranks; leave it out under a launcher. "
+        "`mpi-gdr bench ddp --help`, for example, describes another benchmark.",
         description="Time a collective of torch.distributed, in the columns of nccl-tests.",
     )
     add = parser.add_argument
@@ -130,34 +130,34 @@ def parser_of_command() -> argparse.ArgumentParser:
 
 
 def collective_list(text: str) -> list[str]:
-    """Reads some of COLLECTIVES, separated by commas, each once."""
+    """Parses some of COLLECTIVES, separated by commas, each once."""
     if "," not in text and spelled(text, COLLECTIVES) not in COLLECTIVES:
         raise argparse.ArgumentTypeError(refusal(text, (*COLLECTIVES, *MESSAGES, *OTHERS)))
     return names_among(text, COLLECTIVES)
 
 
 def contenders(*known: str) -> Callable[[str], list[str]]:
-    """Reads what --compare takes: some of these, separated by commas, each once; none of the empty text."""
+    """Parser of --compare: some of `known`, separated by commas, each once; an empty text gives none."""
     return lambda text: names_among(text, known) if text else []
 
 
 def size(text: str) -> int:
-    """Reads bytes: 8, 64K, 1M."""
+    """Parses bytes: 8, 64K, 1M."""
     match = re.fullmatch(r"(\d+)([KMG]?)i?B?", text.strip(), re.IGNORECASE)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a size: expected a number, with K, M or G if you like"
+            f"{text!r} is not a size: expected a number, optionally with K, M or G"
         )
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
 
 
 def size_list(text: str) -> list[int]:
-    """Reads sizes, separated by commas."""
+    """Parses sizes, separated by commas."""
     return [size(word) for word in text.split(",")]
 
 
 def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Ends the program for options that do not go together."""
+    """Exits on options that exclude each other."""
     if options.stepfactor < 2:
         parser.error(f"-f {options.stepfactor} is less than 2")
     if options.ngpus != 1:
@@ -194,7 +194,7 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 
 
 def sizes(options: argparse.Namespace, item: int) -> list[int]:
-    """In whole items, each once."""
+    """Bytes in whole items, each size once."""
     wanted = options.sizes or list(powers(options.minbytes, options.maxbytes, options.stepfactor))
     return list(dict.fromkeys(max(current // item, 1) * item for current in wanted))
 

@@ -1,6 +1,6 @@
 """`mpi-gdr bench -n 2 overhead`: host time of a small call, beside torch's `fake` backend and bare MPI.
 
-`fake` does nothing below torch.distributed: its time is what Python and c10d take of any backend's.
+`fake` does nothing below torch.distributed: its time is the share of Python and c10d in any backend's.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from .collectives import Run
     from .raw_mpi import MpiRanks
 
-# A message needs two ranks and a pair of calls.
+# sendrecv needs two ranks and a pair of calls.
 COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name != "sendrecv")
 
 
 def command() -> Command:
-    """The command line of this benchmark."""
+    """Returns this benchmark's command."""
     made = Command(
         "overhead",
         "Host time of a call on a few bytes: mpi-gdr's, that of torch's fake backend, and MPI's own.",
@@ -51,12 +51,12 @@ def command() -> Command:
 
 
 def main(argv: list[str], ranks: int | None) -> int:
-    """0; ends the program for a wrong command line."""
+    """Returns 0; exits on a wrong command line."""
     return command().main(argv, ranks, run_rank, markdown)
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
-    """{"collectives": {row: {"sync_us": median, "issue_us": ...}}}; the largest of all ranks."""
+    """{"collectives": {row: {"sync_us": median, "issue_us": ...}}}, maxima over ranks."""
     import torch
 
     times: dict[str, dict[str, float]] = {}
@@ -90,7 +90,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def sync_time(call: Callable[[], object], iterations: int) -> float:
-    """Median microseconds, back to back."""
+    """Median microseconds of back-to-back calls."""
     for _ in range(50):
         call()
     stamps = [time.perf_counter_ns()]
@@ -101,7 +101,7 @@ def sync_time(call: Callable[[], object], iterations: int) -> float:
 
 
 def issue_times(issue: Callable[[], dist.Work], iterations: int) -> tuple[float, float]:
-    """Median microseconds until async_op=True returns, and until wait() has returned too."""
+    """Median microseconds until async_op=True returns, and until wait() returns."""
     issued, waited = [], []
     for _ in range(iterations):
         begin = time.perf_counter_ns()
@@ -120,7 +120,7 @@ def cases(sizes: list[int]) -> list[tuple[str, str, int]]:
 
 
 def run_of(name: str, ranks: MpiRanks, block_bytes: int) -> Run:
-    """Bare MPI: in place where torch is."""
+    """Bare MPI's call, in place if torch's is."""
     import torch
 
     from .collectives import Case
@@ -133,7 +133,7 @@ def run_of(name: str, ranks: MpiRanks, block_bytes: int) -> Run:
 def calls_of(
     name: str, rank: int, size: int, block_bytes: int
 ) -> tuple[Callable[[], dist.Work], Callable[[], object]]:
-    """(asynchronous, synchronous), on float32 blocks of so many bytes."""
+    """(asynchronous, synchronous) call on float32 blocks of `block_bytes`."""
     import functools
 
     import torch
@@ -159,7 +159,7 @@ def calls_of(
 
 
 def markdown(found: Found) -> list[str]:
-    """A line per collective."""
+    """Returns a line per collective."""
     reports = found["contenders"]
     heads = ["collective", "issue us", "issue and wait us", "blocking us"]
     heads += [f"{name}, blocking us" for name in ("fake", "mpi") if name in reports]

@@ -1,7 +1,7 @@
-"""`mpi-gdr bench -n 2 overlap`: what communication in flight costs a compute loop on the same cores.
+"""`mpi-gdr bench -n 2 overlap`: slowdown of a compute loop by communication in flight on the same cores.
 
 Every rank starts an all_reduce, computes a fixed number of chunks, and waits. mpi-gdr progresses by itself;
-beside MPI_Iallreduce the loop calls MPI_Test after each chunk, because MPI progresses only inside its calls.
+with MPI_Iallreduce the loop calls MPI_Test after each chunk, because MPI progresses only inside its calls.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .side_by_side import Command, Found, initialize
 if TYPE_CHECKING:
     import torch
 
-# Loops before those that are timed, in seconds of computation: Linux takes a while to share the cores out
-# evenly between threads of which some have computed more than others before.
+# Seconds of computation before the timed loops: Linux takes a while to share cores evenly between threads
+# with different earlier processor use.
 WARM_UP = 0.4
-EDGE = 96  # of the matrices: a chunk takes some tens of microseconds and stays in the cache
+EDGE = 96  # of the matrices: a chunk takes tens of microseconds and stays in the cache
 
 
 def command() -> Command:
-    """The command line of this benchmark."""
+    """Returns this benchmark's command."""
     made = Command(
         "overlap",
         "Speed of a compute loop beside an all_reduce in flight: mpi-gdr, and MPI_Iallreduce tested by hand.",
@@ -42,12 +42,12 @@ def command() -> Command:
 
 
 def main(argv: list[str], ranks: int | None) -> int:
-    """0; ends the program for a wrong command line."""
+    """Returns 0; exits on a wrong command line."""
     return command().main(argv, ranks, run_rank, markdown)
 
 
 class Ours:
-    """all_reduce of torch.distributed; nothing to do while it runs."""
+    """all_reduce of torch.distributed, which needs no calls while it runs."""
 
     progress = None
 
@@ -84,7 +84,7 @@ class Ours:
 
 
 class Mpi:
-    """MPI_Iallreduce, and MPI_Test after each chunk."""
+    """MPI_Iallreduce with MPI_Test after each chunk."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from ..tools import raw_mpi
@@ -105,7 +105,7 @@ class Mpi:
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Seconds, medians over the loops, the slowest rank."""
+    """Rank 0's report: seconds, medians over the loops, of the slowest rank."""
     import torch
 
     side = Mpi(options) if options.backend == "mpi" else Ours(options)
@@ -137,13 +137,12 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def chunks_beside(total: int) -> int:
-    """Of a fixed number, so that all contenders compute the same; about as long as MPI's all_reduce takes, so
-    that there is communication in flight most of the time."""
+    """The same for all contenders; about as long as MPI's all_reduce, so that it is mostly in flight."""
     return 20 + total // (64 << 10)
 
 
 class Loop:
-    """Chunks of computation in the cache, on one thread."""
+    """Computation in the cache, on one thread."""
 
     def __init__(self) -> None:
         import torch
@@ -154,7 +153,7 @@ class Loop:
         self._multiply = torch.mm
 
     def run(self, chunks: int, progress: Callable[[], object] | None) -> float:
-        """Seconds."""
+        """Seconds of `chunks` chunks, with a call of `progress` after each."""
         a, b, c, multiply = self._a, self._b, self._c, self._multiply
         begin = time.perf_counter()
         if progress is None:
@@ -168,7 +167,7 @@ class Loop:
 
 
 def markdown(found: Found) -> list[str]:
-    """A line per size."""
+    """Returns a line per size."""
     reports = found["contenders"]
     names = [name for name in ("mpi-gdr", "mpi") if name in reports]
     labels = {"mpi-gdr": "mpi-gdr", "mpi": "MPI_Test by hand"}

@@ -1,4 +1,4 @@
-"""Time and bus bandwidth against size, a line per contender. Needs matplotlib."""
+"""Plots time and bus bandwidth against size, a line per contender. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .compare import Comparison, machine_of
 from .jobs import NAMES, Conditions, conditions
 from .report import PLACES, Place, Report
 
-Lines = dict[str, dict[int, list[float]]]  # contender -> bytes -> microseconds, one a round
+Lines = dict[str, dict[int, list[float]]]  # contender -> bytes -> microseconds by round
 
 
 def plot_job(report: Report, path: str) -> None:
-    """A single job: a line for each form."""
+    """Plots a single job: a line for each form."""
     lines: Lines = {}
     for place in PLACES:
         times = {row["bytes"]: [t["p50_us"]] for row in report["rows"] if (t := row[place])}
@@ -28,7 +28,7 @@ def plot_job(report: Report, path: str) -> None:
 
 
 def plot_comparison(found: Comparison, path: str) -> None:
-    """In place where mpi-gdr has that, else out of place."""
+    """Plots the in-place times if mpi-gdr has them, else the out-of-place ones."""
     ours = found["contenders"][0]
     rows = [row for row in found["rows"] if row["cells"][ours]]
     place: Place = "in_place" if any(row["place"] == "in_place" for row in rows) else "out_of_place"
@@ -47,18 +47,18 @@ def plot_comparison(found: Comparison, path: str) -> None:
 
 
 def where_and_when(state: Conditions) -> str:
-    """What makes a picture comparable with another one."""
+    """The machine and the date, which make pictures comparable."""
     return f"{machine_of(state)}; {state['date']}"
 
 
 def ticks_of(totals: Sequence[int], most: int = 8) -> list[int]:
-    """At most so many of the sizes, with the first and the last."""
+    """At most `most` of the sizes, with the first and the last."""
     step = max(1, -(-(len(totals) - 1) // (most - 1)))
     return [*totals[:-1:step], totals[-1]]
 
 
 def draw(lines: Lines, bus_factor: float, titles: Sequence[str], path: str) -> None:
-    """Medians as lines, from the least to the largest as bands."""
+    """Draws medians as lines, and bands from the least to the largest."""
     import matplotlib
 
     matplotlib.use("Agg")

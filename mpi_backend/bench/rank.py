@@ -1,4 +1,4 @@
-"""One rank of a job that times one collective: the report, and what rank 0 prints of it."""
+"""One rank of a job that times collectives; rank 0 prints the report."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run_collective(
     limit: Limit | DeviceLimit | None,
     show: Callable[[str], None],
 ) -> text.Report:
-    """The report; shows each line as soon as it is known."""
+    """The report; shows each line once it is measured."""
     report: text.Report = {
         "info": ranks.summary(),
         "collective": name,
@@ -82,13 +82,13 @@ def run_collective(
 
 
 def write_json(reports: list[text.Report], path: str) -> None:
-    """One report, or {"reports": [...]}; `-`: to standard output."""
+    """Writes one report or {"reports": [...]} to a file; `-`: to standard output."""
     written = json.dumps(reports[0] if len(reports) == 1 else {"reports": reports})
     print(written, flush=True) if path == "-" else Path(path).write_text(written + "\n")
 
 
 def limit_of(options: argparse.Namespace, ranks: Ranks) -> Limit | DeviceLimit | None:
-    """Of the memory, where the ranks share one."""
+    """The memory limit if all ranks share one memory."""
     if options.backend != "mpi-gdr":
         return None
     if ranks.device.type == "cpu":
@@ -99,7 +99,7 @@ def limit_of(options: argparse.Namespace, ranks: Ranks) -> Limit | DeviceLimit |
 
 
 def ranks_of(options: argparse.Namespace) -> Ranks:
-    """As --backend says."""
+    """The ranks of --backend."""
     if options.backend == "mpi":
         from .raw_mpi import MpiRanks
 
@@ -110,7 +110,7 @@ def ranks_of(options: argparse.Namespace) -> Ranks:
 def measure_sizes(
     name: str, options: argparse.Namespace, ranks: Ranks, limit: Limit | DeviceLimit | None
 ) -> Iterator[text.Row]:
-    """One row per size."""
+    """Yields one row per size."""
     kind = KINDS[name]
     dtype = getattr(torch, options.datatype)
     block_item = dtype.itemsize * (ranks.size if kind.blocks else 1)
@@ -148,7 +148,7 @@ def measure_sizes(
 
 
 def cells(t: Timing, total: int, bus_factor: float, limit_us: float | None) -> text.Cell:
-    """Times with what follows from them."""
+    """Times and what follows from them."""
     algbw = total / t.time * 1e-3  # B/us = MB/s
     return {
         "time_us": t.time,

@@ -1,6 +1,5 @@
-"""The bare MPI library as a contender: its blocking collectives, timed in C++ by the same protocol as torch's
-(csrc/transport/mpi/raw/raw_mpi.hpp). No process group of torch exists in these processes.
-"""
+"""The bare MPI library as a contender: its blocking collectives, timed in C++ by torch's protocol
+(csrc/transport/mpi/raw/raw_mpi.hpp). These processes have no process group of torch."""
 
 from __future__ import annotations
 
@@ -19,25 +18,25 @@ from .options import Calls
 
 
 def address(tensor: torch.Tensor) -> int:
-    """Of its elements. Raises ValueError unless they are contiguous and on the CPU."""
+    """Address of the elements. Raises ValueError unless they are contiguous and on the CPU."""
     if not tensor.is_contiguous() or tensor.device.type != "cpu":
         raise ValueError(f"expected contiguous tensors on the CPU, got one on {tensor.device}")
     return tensor.data_ptr()
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """As _tools spells it."""
+    """The dtype's name in _tools."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def start_all_reduce(tensor: torch.Tensor) -> None:
-    """MPI_Iallreduce, sum, in place. One at a time."""
+    """Starts MPI_Iallreduce, sum, in place. At most one may be pending."""
     raw_mpi.start_all_reduce(address(tensor), dtype_name(tensor), tensor.numel())
 
 
 @dataclass(frozen=True)
 class Call:
-    """What _tools.raw_mpi gets of a call."""
+    """Arguments of _tools.raw_mpi for one call."""
 
     collective: str
     in_place: bool
@@ -49,7 +48,6 @@ class Call:
 
     @property
     def arguments(self) -> tuple[str, bool, int, int, str, int, str, int]:
-        """In the order of _tools.raw_mpi."""
         buffers = address(self.input), address(self.output), dtype_name(self.input)
         return self.collective, self.in_place, *buffers, self.count, self.op, self.root
 
@@ -82,7 +80,7 @@ class MpiRanks:
         return report
 
     def runs(self, collective: str, case: Case) -> dict[str, Run]:
-        """The same buffers as torch's, without out-of-place forms that only torch could give."""
+        """torch's buffers, in the forms that MPI supports."""
         kind = KINDS[collective]
         found = kind.prepare(case)
         if collective in ("all_reduce", "reduce"):
@@ -94,23 +92,23 @@ class MpiRanks:
         runs = {}
         for place, run in found.items():
             call = self._call(collective, case, place == "in", run)
-            if not raw_mpi.objection(call.arguments):
+            if not raw_mpi.explain_unsupported(call.arguments):
                 runs[place] = run._replace(call=call, output=self._result(collective, case, call, run))
         return runs
 
     def _call(self, collective: str, case: Case, in_place: bool, run: Run) -> Call:
         source, output = run.input, run.output
-        if output is None:  # nothing comes out on this rank, or nothing is looked at
+        if output is None:  # no result on this rank, or it is not compared
             output = source
         if in_place and collective == "all_gather":
-            source = output  # of the whole; this rank's block of it is what is filled
+            source = output  # the whole buffer, whose block of this rank is filled
         if in_place and collective == "reduce_scatter":
             output = source
         return Call(collective, in_place, source, output, case.count, case.op, case.root)
 
     def _result(self, collective: str, case: Case, call: Call, run: Run) -> torch.Tensor | None:
         if call.in_place and collective == "reduce_scatter":
-            return call.output.narrow(0, 0, case.count)  # MPI puts it at the begin
+            return call.output.narrow(0, 0, case.count)  # MPI puts it at the beginning
         return run.output
 
     def samples(self, run: Run, calls: Calls) -> list[float]:

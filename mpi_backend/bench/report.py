@@ -1,5 +1,4 @@
-"""The lines that `mpi-gdr bench` prints: the columns of nccl-tests, those of OSU's micro-benchmarks, or
-percentiles."""
+"""Lines of `mpi-gdr bench`: columns of nccl-tests, of OSU's micro-benchmarks, or percentiles."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ NCCL_ROW = "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s"
 
 
 class Cell(TypedDict):
-    """One size in one form: microseconds, and GB/s."""
+    """One size in one form: microseconds and GB/s."""
 
     time_us: float
     mean_us: float
@@ -31,7 +30,7 @@ class Cell(TypedDict):
 
 
 class Row(TypedDict):
-    """One size; a form that the contender has not is None."""
+    """One size; None: the contender has no such form."""
 
     bytes: int
     count: int
@@ -53,7 +52,7 @@ class Protocol(TypedDict):
 
 
 class Report(TypedDict):
-    """What a job has found of one collective."""
+    """A job's results for one collective."""
 
     info: JobSummary
     collective: str
@@ -67,7 +66,7 @@ class Report(TypedDict):
 
 
 def head(report: Report) -> Iterator[str]:
-    """Comment lines: what runs, and how times are taken."""
+    """Comment lines: the job and its timing protocol."""
     for line in rank_command.summary_lines(report["info"]):
         yield f"# {line}"
     protocol = report["protocol"]
@@ -90,7 +89,7 @@ def head(report: Report) -> Iterator[str]:
 
 
 def nccl_head(report: Report) -> Iterator[str]:
-    """The heads of nccl-tests' columns."""
+    """Headings of nccl-tests' columns."""
     yield "#"
     yield f"# {'':56}{'out-of-place':^31}  {'in-place':^31}".rstrip()
     yield NCCL_ROW % (
@@ -117,26 +116,26 @@ def nccl_row(row: Row) -> str:
 
 
 def microseconds(value: float) -> str:
-    """In seven characters."""
+    """A time in seven characters."""
     if value >= 10000:
         return f"{value:7.0f}"
     return f"{value:7.1f}" if value >= 100 else f"{value:7.2f}"
 
 
 def nccl_foot(report: Report) -> Iterator[str]:
-    """What nccl-tests sums up."""
+    """nccl-tests' summary."""
     timings = [t for row in report["rows"] for place in PLACES if (t := row[place])]
     checked = [t["wrong"] for t in timings if t["wrong"] is not None]
     if len(checked) == len(timings):
         wrong = sum(checked)
         yield f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}"
-    if timings:  # bare MPI may have no such reduction
+    if timings:  # bare MPI may lack the reduction
         yield f"# Avg bus bandwidth    : {sum(t['busbw'] for t in timings) / len(timings):g}"
     yield "#"
 
 
 def osu_head(report: Report) -> Iterator[str]:
-    """The heads of OSU's columns."""
+    """Headings of OSU's columns."""
     yield "#"
     yield f"# OSU-style {report['title']} Latency Test"
     yield "# size: the whole buffer, as nccl-tests counts it; latency over ranks"
@@ -154,7 +153,7 @@ def osu_row(row: Row) -> str:
 
 
 def percentiles_head(report: Report) -> Iterator[str]:
-    """The heads of the percentiles."""
+    """Headings of the percentiles."""
     yield "#"
     names = ("p50", "p99", "busbw", "limit")
     yield f"# {'':33}{'out-of-place':^38}  {'in-place':^38}".rstrip()
@@ -180,7 +179,7 @@ def percentiles_row(row: Row) -> str:
 
 
 class Format(NamedTuple):
-    """The lines before the rows, a row, the lines after them."""
+    """Lines before the rows, a row, lines after them."""
 
     head: Callable[[Report], Iterable[str]]
     row: Callable[[Row], str]

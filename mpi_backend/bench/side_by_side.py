@@ -1,5 +1,4 @@
-"""What `ddp`, `overhead` and `overlap` share: a command that is a rank under a launcher, and else starts jobs
-of its contenders in turn."""
+"""Commands that act as a rank under a launcher, and otherwise start jobs of their contenders in turn."""
 
 from __future__ import annotations
 
@@ -24,20 +23,20 @@ if TYPE_CHECKING:
 
 
 class Found(TypedDict):
-    """What the jobs of a benchmark have found. A report is what `run_rank` of that benchmark returns."""
+    """Results of a benchmark's jobs. A report is the value of the benchmark's `run_rank`."""
 
     benchmark: str
     ranks: int
     rounds: int
     conditions: Conditions
-    contenders: dict[str, list[dict[str, Any]]]  # the report of each round
+    contenders: dict[str, list[dict[str, Any]]]  # reports by round
 
 
 Markdown = Callable[[Found], Sequence[str]]
 
 
 class Command:
-    """`mpi-gdr bench [-n RANKS] NAME`. `backends`: what each contender runs on, mpi-gdr first."""
+    """`mpi-gdr bench [-n RANKS] NAME`. `backends`: {contender: its backend}, mpi-gdr first."""
 
     def __init__(self, name: str, description: str, backends: Mapping[str, str], rounds: int = 3) -> None:
         self.name, self.backends = name, dict(backends)
@@ -64,7 +63,7 @@ class Command:
         )
         add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
         add("--timeout", type=positive, default=300, metavar="S", help="deadline of a call (default: 300)")
-        add("--backend", help=argparse.SUPPRESS)  # this is a job of one contender
+        add("--backend", help=argparse.SUPPRESS)  # set in the jobs of a contender
 
     def main(
         self,
@@ -73,7 +72,7 @@ class Command:
         run_rank: Callable[[argparse.Namespace], dict[str, Any] | None],
         markdown: Markdown,
     ) -> int:
-        """`run_rank` returns the report on rank 0. `markdown` turns what collect() gives into lines."""
+        """`run_rank` returns the report on rank 0; `markdown` formats collect()'s result as lines."""
         options = self.parser.parse_args(argv)
         device = getattr(options, "device", "cpu")
         if options.backend is None:
@@ -99,7 +98,7 @@ class Command:
 
 
 def collect(name: str, argv: Sequence[str], backends: Mapping[str, str], ranks: int, rounds: int) -> Found:
-    """Runs the jobs of a benchmark, one of each contender a round. `backends`: as of a Command."""
+    """Runs one job per contender and round. `backends`: see Command."""
     jobs = {who: [name, *own_options(argv), "--backend", backend] for who, backend in backends.items()}
     reports, copies = interleave(ranks, jobs, rounds)
     return {
@@ -112,12 +111,12 @@ def collect(name: str, argv: Sequence[str], backends: Mapping[str, str], ranks: 
 
 
 def lines_of(found: Found, markdown: Markdown) -> list[str]:
-    """What the benchmark shows, and the state of the machine."""
+    """The benchmark's lines and the machine's state."""
     return [*markdown(found), "", f"The machine: {state_of(found['conditions'])}."]
 
 
 def show(found: Found, json_to: str | None, markdown: Markdown) -> None:
-    """Prints the lines, and writes JSON to the file; "-": prints JSON instead."""
+    """Prints the lines and writes JSON to the file; "-": prints JSON instead."""
     if json_to == "-":
         print(json.dumps(found))
         return
@@ -127,7 +126,7 @@ def show(found: Found, json_to: str | None, markdown: Markdown) -> None:
 
 
 def device_of(name: str) -> torch.device:
-    """The torch.device of this rank, after init_process_group: the one that is current."""
+    """The current device of this rank; call it after init_process_group."""
     import torch
 
     if name == "cpu":
@@ -136,14 +135,14 @@ def device_of(name: str) -> torch.device:
 
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
-    """A call on an accelerator returns before it is done; the host must wait for what it times."""
+    """Returns a function that waits for the device, because calls on an accelerator return early."""
     import torch
 
     return (lambda: None) if device.type == "cpu" else torch.get_device_module(device).synchronize
 
 
 def own_options(argv: Sequence[str]) -> list[str]:
-    """argv less what only the starter of the jobs reads; the jobs have a --json of their own."""
+    """argv without the options of the command that starts the jobs; jobs get a --json of their own."""
     kept, words = [], iter(argv)
     for word in words:
         if word in ("--compare", "--rounds", "--json"):
@@ -154,7 +153,7 @@ def own_options(argv: Sequence[str]) -> list[str]:
 
 
 def initialize(backend: str, timeout_seconds: int) -> tuple[int, int]:
-    """torch.distributed's default group: (rank, size)."""
+    """Creates torch.distributed's default group; returns (rank, size)."""
     import torch.distributed as dist
 
     if backend == "fake":

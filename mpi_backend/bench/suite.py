@@ -1,6 +1,6 @@
-"""`mpi-gdr bench suite`: what docs/performance.md shows, with one command: Markdown, JSON and plots.
+"""`mpi-gdr bench suite`: all measurements of docs/performance.md as Markdown, JSON and plots.
 
-Takes 10 to 15 minutes on two cores. Run it on a machine that does nothing else.
+Takes 10 to 15 minutes on two cores. Run it on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLLECTIVES = {
 }
 PARTS = ("all_reduce", "collectives", "dtypes", "ddp", "overhead", "overlap")
 LEAST = "How many times as long the others take, at the size of the range where that is least:"
-# The goals of all_reduce: what, contender, from and to bytes, times as fast as Gloo and as MPI.
+# Goals of all_reduce: label, contender, from and to bytes, least speedup over Gloo and over MPI.
 GOALS = (
     ("8 B - 8 KiB", "mpi-gdr", 8, 8 << 10, 30, None),
     ("64 KiB", "mpi-gdr", 64 << 10, 64 << 10, 20, 1.5),
@@ -41,14 +41,14 @@ GOALS = (
 
 
 class Results(TypedDict):
-    """What results.json holds."""
+    """The contents of results.json."""
 
     comparisons: list[Comparison]
     others: dict[str, Found]  # by benchmark
 
 
 def main(argv: list[str], ranks: int | None) -> int:
-    """1 if an element was wrong."""
+    """Exit status: 1 if an element was wrong."""
     parser = Parser(prog="mpi-gdr bench suite", description="All benchmarks of docs/performance.md.")
     add = parser.add_argument
     add("--out", type=Path, default=Path("out/bench"), metavar="FOLDER", help="(default: %(default)s)")
@@ -75,7 +75,7 @@ def main(argv: list[str], ranks: int | None) -> int:
     begin = time.monotonic()
     for lines in sections(options, parts, results):
         page += [*([] if page else head(results)), *lines, ""]
-        (options.out / "performance.md").write_text("\n".join(page))  # what there is, if a later part fails
+        (options.out / "performance.md").write_text("\n".join(page))  # a later part may fail
         (options.out / "results.json").write_text(json.dumps(results) + "\n")
     print("\n".join(page))
     minutes = (time.monotonic() - begin) / 60
@@ -84,13 +84,13 @@ def main(argv: list[str], ranks: int | None) -> int:
 
 
 def head(results: Results) -> list[str]:
-    """The machine, as the first jobs have found it."""
+    """Describes the machine as the first job found it."""
     measured = [*results["comparisons"], *results["others"].values()]
     return [f"{compare.machine_of(measured[0]['conditions'])}.", ""]
 
 
 def sections(options: argparse.Namespace, parts: Sequence[str], results: Results) -> Iterator[list[str]]:
-    """The page, a section at a time; keeps what it measures in `results`."""
+    """Yields the page's sections; appends the measurements to `results`."""
 
     def compared(ranks: int, arguments: list[str]) -> list[Comparison]:
         found = run_comparison(ranks, arguments, options.rounds, options.quick)
@@ -141,12 +141,12 @@ def sections(options: argparse.Namespace, parts: Sequence[str], results: Results
 
 
 def section_of(found: Comparison) -> list[str]:
-    """A comparison without the machine, which the page names once."""
+    """A comparison without the machine, which the page describes once."""
     return compare.markdown(found, machine=False)
 
 
 def run_comparison(ranks: int, arguments: list[str], rounds: int, quick: bool) -> list[Comparison]:
-    """What `mpi-gdr bench` does with these arguments."""
+    """The comparison that `mpi-gdr bench` makes with these arguments."""
     if quick:
         arguments = [*arguments, "--sizes", "8,64K", "-n", "2", "-w", "1", "--compare", "mpi"]
         rounds = 1
@@ -158,7 +158,7 @@ def run_comparison(ranks: int, arguments: list[str], rounds: int, quick: bool) -
 
 
 def goals(by_ranks: dict[int, Comparison]) -> list[str]:
-    """How many times as fast as the others, at the size of each range where it is least."""
+    """Least speedup over the others within each range of sizes."""
     heads = ["all_reduce, float32", "goal, Gloo", *(f"{p} ranks" for p in by_ranks)]
     heads += ["goal, MPI", *(f"{p} ranks" for p in by_ranks)]
     heads += [f"% of limit, {p} ranks" for p in by_ranks]
@@ -182,7 +182,7 @@ def goals(by_ranks: dict[int, Comparison]) -> list[str]:
 
 
 def least_of_each(comparisons: Sequence[Comparison]) -> list[str]:
-    """A row for each collective and number of ranks: where the ratio over all sizes and forms is least."""
+    """A row per collective and number of ranks: the least ratio over all sizes and forms."""
     names = [name for name in ("gloo", "mpi") if name in comparisons[0]["contenders"]]
     heads = ["collective, float32", "ranks", *(f"{NAMES[name]} / mpi-gdr" for name in names), "% of limit"]
     lines = [f"| {' | '.join(heads)} |", "|---|" + "--:|" * (len(heads) - 1)]
@@ -199,12 +199,12 @@ def least_of_each(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def within(found: Comparison, low: int, high: int) -> list[ComparedRow]:
-    """The rows in place of low to high bytes."""
+    """The in-place rows of low to high bytes."""
     return [row for row in found["rows"] if row["place"] == "in_place" and low <= row["bytes"] <= high]
 
 
 def per_byte(found: Comparison, comparisons: Sequence[Comparison]) -> list[str]:
-    """A sentence on this dtype's time beside float32's at the same bytes, if that was measured."""
+    """A sentence that compares this dtype's time with float32's at equal bytes, if both were measured."""
     for other in comparisons:
         same = other["collective"] == found["collective"] and other["ranks"] == found["ranks"]
         if same and other["type"] == "float32":

@@ -1,8 +1,8 @@
-"""`mpi-gdr demo`: two ranks train a small GPT over mpi-gdr, then over Gloo, and the times stand side by side.
+"""`mpi-gdr demo`: two ranks train a small GPT over mpi-gdr, then over Gloo; a table compares the times.
 
-This process starts a job for each backend and draws the bar: launchers put a pipe between a rank and the
-terminal. Under a launcher the ranks train over --backend alone. The model and its text also serve
-`mpi-gdr bench ddp` and the examples.
+This process starts a job per backend and draws the bar, because a rank's output is a pipe to its launcher.
+Under a launcher the ranks train over --backend alone. `mpi-gdr bench ddp` and the examples use the model and
+its text too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEP = re.compile(r"step (\d+) of (\d+): (.*)$")
 
 
 def main(argv: list[str]) -> int:
-    """0; 1 if a job failed or its ranks differ; 2 for a wrong command line."""
+    """Exit status: 0; 1 if a job failed or its ranks differ; 2 for a wrong command line."""
     parser = parser_of_command()
     options = parser.parse_args(argv)
     if rank_command.is_rank(os.environ):
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
         rank_command.check_backend(parser, options.backend or "mpi-gdr")
         return run_rank(options)
     if options.backend:
-        parser.error("--backend is for ranks of a launcher: without one the demo compares mpi-gdr with Gloo")
+        parser.error("--backend needs a launcher: without one the demo compares mpi-gdr with Gloo")
     return run_jobs(options.ranks or 2, options.steps)
 
 
@@ -49,13 +49,13 @@ def parser_of_command() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("-n", "--ranks", type=positive, metavar="N", help="(default: 2)")
     add("--steps", type=positive, default=300, metavar="K", help="(default: 300)")
-    add("--backend", help="under a launcher: what the ranks train over (default: mpi-gdr)")
+    add("--backend", help="under a launcher: backend of the ranks (default: mpi-gdr)")
     add("--json", action="store_true", help=argparse.SUPPRESS)  # a job of run_jobs()
     return parser
 
 
 def run_jobs(ranks: int, steps: int) -> int:
-    """A job of each backend, one after the other; then the table."""
+    """Runs a job per backend, then prints the table."""
     text = f"A small GPT learns Python: {ranks} ranks, {steps} steps over mpi-gdr, then over Gloo."
     print(text, flush=True)
     results = []
@@ -73,7 +73,7 @@ def run_jobs(ranks: int, steps: int) -> int:
 
 
 def run_job(backend: str, ranks: int, steps: int) -> tuple[Result | None, int]:
-    """What rank 0 reports, if it came so far, and the job's exit status."""
+    """Rank 0's result, None if it reported none, and the job's exit status."""
     words = ["--steps", str(steps), "--backend", backend, "--json"]
     started = child_job.started(
         rank_command.command_of_job(ranks, "demo", words),

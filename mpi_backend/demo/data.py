@@ -1,8 +1,8 @@
-"""The text: the Python standard library's own sources, which every machine that has Python has.
+"""The text: the Python standard library's sources, which every machine with Python has.
 
-The files are taken in the order of their names up to a size limit, one token a character, every tenth file
-held out for validation. Nothing is random here, so all ranks read the same text without communication;
-`Text.digest` lets them check that (nodes may have different Python versions).
+Files are read in the order of their names up to a size limit, one token per character; every tenth is held
+out for validation. Nothing is random, so all ranks read the same text without communication; `Text.digest`
+verifies that, as nodes may have different Python versions.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from torch import Tensor
 
 HELD_OUT = 10  # every tenth file is for validation
 
-# Printable ASCII and the line end have a token each. Token 0 is everything else (tabs and a few accents).
+# Printable ASCII and the line end have a token each. Token 0 is everything else.
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 VOCAB_SIZE = len(CHARACTERS) + 1
 
 
 @dataclass(frozen=True)
 class Text:
-    """Tokens to train on and tokens held out."""
+    """Training tokens and held-out tokens."""
 
-    train: Tensor  # uint8, one token a character
+    train: Tensor  # uint8, one token per character
     val: Tensor
     digest: bytes  # SHA-256 of both
 
 
 def encode(text: bytes) -> Tensor:
-    """Tokens (uint8) of a text; line ends of any system count as one character."""
+    """Tokens (uint8) of a text; \r\n counts as one character."""
     table = bytearray(256)
     for token, character in enumerate(CHARACTERS, start=1):
         table[ord(character)] = token
@@ -42,7 +42,7 @@ def encode(text: bytes) -> Tensor:
 
 
 def load(limit_bytes: int) -> Text:
-    """As many files as fit into the limit."""
+    """Loads as many files as fit into the limit. Raises RuntimeError if none is left for validation."""
     folder = Path(sysconfig.get_path("stdlib"))
     train, val, size = bytearray(), bytearray(), 0
     for number, path in enumerate(sorted(folder.glob("*.py"))):
@@ -61,7 +61,7 @@ def load(limit_bytes: int) -> Text:
 
 
 def windows(tokens: Tensor, starts: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets (B, T): the targets are the inputs moved by one character."""
+    """Inputs and targets (B, T): the targets are the inputs shifted by one character."""
     chunk = tokens[starts[:, None] + torch.arange(block_size + 1)].long()
     return chunk[:, :-1], chunk[:, 1:]
 
@@ -71,8 +71,8 @@ def train_batch(
 ) -> tuple[Tensor, Tensor]:
     """This rank's part of the iteration's batch.
 
-    Drawn from (seed, iteration) alone: every rank draws the whole batch and takes its own rows. So the curve
-    depends neither on the number of ranks nor on where a run was resumed.
+    Every rank draws the whole batch from (seed, iteration) and takes its rows, so the loss curve depends
+    neither on the number of ranks nor on where a run was resumed.
     """
     generator = torch.Generator().manual_seed(seed * 1_000_003 + iteration)
     starts = torch.randint(len(tokens) - block_size, (batch_size,), generator=generator)

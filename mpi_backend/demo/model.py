@@ -1,7 +1,7 @@
-"""A small GPT: token and position embeddings, a stack of pre-norm transformer blocks, one tied output matrix.
+"""A small GPT: token and position embeddings, pre-norm transformer blocks, one tied output matrix.
 
-Nothing in this file depends on ranks or devices: the programs that train it wrap it.
-Shapes: B sequences, T tokens each, C channels, H heads, V vocabulary size.
+Independent of ranks and devices: programs wrap it. Shapes: B sequences, T tokens each, C channels, H heads, V
+vocabulary size.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class GPTConfig:
 
 
 class SelfAttention(nn.Module):
-    """Causal multi-head attention: a token sees itself and what stands before it."""
+    """Causal multi-head attention: a token attends to itself and those before it."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.head_size = config.channels // config.heads
         self.dropout = config.dropout
-        # One matrix for queries, keys and values: one large product is faster than three small ones. Its rows
-        # are grouped by head, so that a rank of a tensor-parallel group can hold a slice: some of the heads.
+        # One matrix for queries, keys and values: one large product is faster than three small ones. Rows are
+        # grouped by head, so that a rank of a tensor-parallel group can hold some of the heads.
         self.qkv = nn.Linear(config.channels, 3 * config.channels, bias=False)
         self.out = nn.Linear(config.channels, config.channels, bias=False)
 
@@ -57,7 +57,7 @@ class SelfAttention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two matrices with a GELU between them, four times as wide inside."""
+    """Two matrices with a GELU between them; the hidden size is 4 C."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): norms in front let deep stacks train."""
+    """x + attention(norm(x)), then x + mlp(norm(x)); pre-norm lets deep stacks train."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -96,14 +96,14 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(config.channels)
         self.head = nn.Linear(config.channels, config.vocab_size, bias=False)
         self._initialise()
-        # Tied: the vector that stands for a token is also the one that predicts it.
+        # Tied weights: input and output embeddings share one matrix.
         self.head.weight = self.tokens.weight
 
     def _initialise(self) -> None:
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
-        # Every block adds two terms to the residual stream: keep its variance independent of the depth.
+        # Every block adds two terms to the residual stream: this keeps its variance independent of the depth.
         for block in self.blocks:
             for linear in (block.attention.out, block.mlp.down):
                 nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * self.config.layers))
@@ -123,7 +123,6 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
     def digest(self) -> bytes:
-        """SHA-256 over the bits of all parameters."""
         digest = hashlib.sha256()
         for parameter in self.parameters():
             data = parameter.detach().cpu().contiguous()
@@ -131,7 +130,7 @@ class GPT(nn.Module):
         return digest.digest()
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """Matrices decay towards zero; gains and biases do not."""
+        """Two groups: matrices decay, gains and biases do not."""
         parameters = list(self.parameters())
         return [
             {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},

@@ -1,4 +1,4 @@
-"""What the demo shows of its ranks' results. Without torch: the process that starts the jobs imports it."""
+"""Reports the demo's results. Does not import torch, because the process that starts the jobs imports it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..columns import columns
 
 
 class Result(TypedDict):
-    """What rank 0 of a job reports."""
+    """Rank 0's report of a job."""
 
     backend: str
     step_s: float  # median
     sum_s: float  # median of an all_reduce as large as all gradients
-    loss: float  # nats a character, mean over the last steps
-    val_loss: float  # on the text that was held out
-    digests: list[str]  # SHA-256 of the parameters, of every rank
+    loss: float  # nats per character, mean over the last steps
+    val_loss: float  # on held-out text
+    digests: list[str]  # SHA-256 of the parameters, by rank
 
 
 def equal_bits(result: Result) -> bool:
@@ -25,7 +25,7 @@ def equal_bits(result: Result) -> bool:
 
 
 def bits(result: Result) -> str:
-    """The same in words."""
+    """A sentence on equal_bits()."""
     name, digests = name_of(result), [digest[:12] for digest in result["digests"]]
     if equal_bits(result):
         return f"{name}: all {len(digests)} ranks hold the same bits, SHA-256 of the parameters {digests[0]}"
@@ -33,12 +33,12 @@ def bits(result: Result) -> str:
 
 
 def name_of(result: Result) -> str:
-    """Of the backend."""
+    """The backend's display name."""
     return NAMES.get(result["backend"], result["backend"])
 
 
 def table(results: list[Result]) -> list[str]:
-    """A line for each backend."""
+    """A line per backend."""
     heads = ["", "ms a step", "ms an all_reduce", "loss", "validation loss"]
     rows = [
         [
@@ -54,7 +54,7 @@ def table(results: list[Result]) -> list[str]:
 
 
 def comparison(ours: Result, other: Result) -> list[str]:
-    """Our times beside those of another backend."""
+    """Compares our times with another backend's."""
 
     def relation(time: float, others: float) -> str:
         return f"{others / time:.2f}x faster" if others >= time else f"{time / others:.2f}x slower"

@@ -1,4 +1,4 @@
-"""What a rank of the demo does: data-parallel training with DDP, as in any program of torch.distributed."""
+"""A rank of the demo: data-parallel training with DDP, as in any program of torch.distributed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .data import VOCAB_SIZE, Text, load, train_batch, val_batches
 from .model import GPT, GPTConfig
 from .report import Result, bits, equal_bits, table
 
-SEQUENCES = 4  # a step, of every rank
+SEQUENCES = 4  # per step and rank
 CONFIG = GPTConfig(VOCAB_SIZE)
 SEED = 1337
 REPORT_EVERY = 5  # steps
-DEADLINE = timedelta(minutes=2)  # of a call; a demo that hangs is to say so soon
+DEADLINE = timedelta(minutes=2)  # of a call: a demo that hangs must report it soon
 
 
 def run_rank(options: argparse.Namespace) -> int:
-    """Trains; rank 0 prints. The exit status: 1 if the ranks end with different bits."""
-    if "OMP_NUM_THREADS" not in os.environ:  # else every rank starts a thread for every core
+    """Trains; rank 0 prints. Exit status: 1 if the ranks end with different bits."""
+    if "OMP_NUM_THREADS" not in os.environ:  # else every rank starts a thread per core
         neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // neighbours))
     backend = options.backend or "mpi-gdr"
@@ -51,14 +51,14 @@ def run_rank(options: argparse.Namespace) -> int:
     dist.destroy_process_group()
     status = 0 if equal_bits(result) else 1
     if backend == "gloo":
-        # DDP keeps Gloo's threads alive, and one that releases a tensor while Python shuts down aborts the process.
+        # DDP keeps Gloo's threads alive; one that frees a tensor while Python shuts down aborts the process.
         sys.stdout.flush()
         os._exit(status)
     return status
 
 
 def train(gpt: GPT, text: Text, steps: int) -> tuple[float, float]:
-    """Seconds of a step (median) and the loss (mean over the last steps); rank 0 prints how far it is."""
+    """Seconds of a step (median) and the loss (mean over the last steps); rank 0 prints progress."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     model = DistributedDataParallel(gpt)
     optimizer = torch.optim.AdamW(gpt.parameter_groups(weight_decay=0.1), betas=(0.9, 0.95), fused=True)
@@ -84,7 +84,7 @@ def train(gpt: GPT, text: Text, steps: int) -> tuple[float, float]:
 
 
 def gradient_sum(gpt: GPT) -> float:
-    """Seconds (median) of an all_reduce as large as all gradients, with nothing to compute beside it."""
+    """Seconds (median) of an all_reduce as large as all gradients, without computation."""
     gradients = torch.zeros(sum(parameter.numel() for parameter in gpt.parameters()))
     seconds = []
     for _ in range(20):
@@ -96,7 +96,7 @@ def gradient_sum(gpt: GPT) -> float:
 
 
 def validate(gpt: GPT, text: Text) -> float:
-    """Loss on the text that was held out, mean over all ranks."""
+    """Loss on held-out text, mean over all ranks."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     batches = val_batches(text.val, count=4, batch_size=SEQUENCES * ranks, block_size=CONFIG.block_size,
                           rank=rank, ranks=ranks)  # fmt: skip
@@ -105,14 +105,14 @@ def validate(gpt: GPT, text: Text) -> float:
 
 
 def mean(losses: Tensor) -> float:
-    """Over the losses of all ranks."""
+    """The mean over all ranks' losses. Collective."""
     total = losses.mean()
     dist.all_reduce(total)
     return total.item() / dist.get_world_size()
 
 
 def gather(digest: bytes) -> list[str]:
-    """The digests of all ranks, in hexadecimal digits."""
+    """All ranks' digests in hexadecimal. Collective."""
     mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
     parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, mine)

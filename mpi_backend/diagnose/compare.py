@@ -1,4 +1,4 @@
-"""Aligns the operations of all ranks by group and sequence number and finds where they part.
+"""Aligns the operations of all ranks by group and sequence number and finds where they diverge.
 
 Pure functions over the dictionaries of dumps.py; docs/errors-and-faults.md describes the fields.
 """
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from .dumps import Dump, Entry
 
-# ((uid of the group, source, destination, tag, number), whether this end sends) -> what it has logged
+# {((uid of the group, source, destination, tag, number), whether this side sends): logged entry}
 Messages = dict[tuple[tuple[str, int, int, int, int], bool], Entry]
 
 
 @dataclass
 class Group:
-    """One group of the job, and what each of its ranks called on it. Ranks are those of the world."""
+    """A group of the job and the calls of its ranks, which are numbered in the world."""
 
     uid: str
     name: str
@@ -29,10 +29,10 @@ class Group:
 
 @dataclass
 class Finding:
-    """One thing that is wrong. `time`: ns since the epoch, when the first rank was there."""
+    """One problem. `time`: ns since the epoch, when the first rank called."""
 
     time: int
-    culprits: list[int]
+    divergent: list[int]
     text: str
 
 
@@ -55,7 +55,7 @@ class Job:
                 title = config.get("description") or config["desc"]
                 shown = name if title == "undefined" else f"{name} ({title})"
                 group = groups.setdefault(uid, Group(uid, shown, ast.literal_eval(config["ranks"])))
-                if "(" in shown:  # a rank that never used the group does not know what the user calls it
+                if "(" in shown:  # ranks that never used the group lack the user's name for it
                     group.name = shown
                 group.calls[rank] = {}
             for entry in dump["entries"]:
@@ -64,15 +64,15 @@ class Job:
         return list(groups.values())
 
     def complete_from(self, group: Group, rank: int) -> int:
-        """The first sequence number from which this rank's log holds all that it called on the group."""
+        """The first sequence number from which this rank's log of the group is complete; -1: unknown."""
         calls = group.calls[rank]
         entries = self.dumps[rank]["entries"]
         if not entries or entries[0]["record_id"] == 0:
             return 0
-        return min(calls) if calls else -1  # -1: not known at all
+        return min(calls) if calls else -1
 
     def stuck(self, rank: int, entry: Entry) -> bool:
-        """It failed, or had waited for longer than the patience when the log was written."""
+        """It failed, or had waited longer than the patience when the log was written."""
         if "error" in entry:
             return True
         waited = self.dumps[rank]["time_ns"] - entry["time_created_ns"]
@@ -84,7 +84,7 @@ def _elements(sizes: list[list[int]]) -> int:
 
 
 def _signature(entry: Entry) -> tuple[object, ...]:
-    """What all ranks of the group must have in common."""
+    """The part of a call that must be equal on all ranks of the group."""
     kind = entry["profiling_name"].split(":", 1)[1]
     words = dict(re.findall(r"\b(op|root)=(\w+)", entry["detail"]))
     if kind == "coalesced":
@@ -105,13 +105,13 @@ def ranks_text(ranks: list[int]) -> str:
 
 
 def call_text(entry: Entry) -> str:
-    """Name and detail of an operation."""
+    """Name and details of an operation."""
     return f"{entry['name']} {entry['detail']}".strip()
 
 
 def _phase(entry: Entry) -> str:
     if entry["state"] == "scheduled":
-        return "had not started: earlier operations of the group were in its way"
+        return "had not started: earlier operations of the group were pending"
     text = "was waiting"
     if pending := entry.get("pending_ranks"):
         text += " for " + ("any rank" if pending == [-1] else ranks_text(pending))
@@ -127,7 +127,7 @@ def _partition(callers: dict[int, Entry]) -> list[tuple[list[int], Entry]]:
 
 
 def _collectives(job: Job, group: Group) -> Finding | None:
-    """The first divergence of the group; what comes after it tells nothing more."""
+    """The group's first divergence; later ones follow from it."""
     starts = {rank: job.complete_from(group, rank) for rank in group.calls}
     known = [rank for rank in starts if starts[rank] >= 0]
     start = max((starts[rank] for rank in known), default=0)
@@ -141,8 +141,8 @@ def _collectives(job: Job, group: Group) -> Finding | None:
             texts = [f"{ranks_text(ranks)} called {call_text(entry)}" for ranks, entry in sets]
             smallest = len(sets[-1][0])
             tie = len(sets[0][0]) == smallest
-            culprits = [r for ranks, _ in sets if tie or len(ranks) == smallest for r in ranks]
-            return Finding(time, sorted(culprits), where + "different calls: " + "; ".join(texts))
+            divergent = [r for ranks, _ in sets if tie or len(ranks) == smallest for r in ranks]
+            return Finding(time, sorted(divergent), where + "different calls: " + "; ".join(texts))
         if kind_error := _splits_error(group, callers):
             return Finding(time, sorted(callers), where + kind_error)
         stuck = [rank for rank, entry in callers.items() if job.stuck(rank, entry)]
@@ -163,8 +163,8 @@ def _collectives(job: Job, group: Group) -> Finding | None:
         text = "; ".join(f"{ranks_text(ranks)} {phase}" for phase, ranks in phases.items())
         done = [rank for rank, entry in callers.items() if entry["state"] == "completed"]
         if done:
-            text += f"; it was done on {ranks_text(done)}"
-        return Finding(time, stuck, where + f"all ranks called {call}, and it did not end: {text}")
+            text += f"; it completed on {ranks_text(done)}"
+        return Finding(time, stuck, where + f"all ranks called {call}, and it did not complete: {text}")
     return None
 
 
@@ -209,20 +209,20 @@ def _messages(job: Job) -> list[Finding]:
         text = f"messages of group {names[uid]}: rank {rank} {verb} {entry['bytes']} bytes "
         text += f"{toward} with tag {tag} ({call_text(entry)}, number {number})"
         counterpart = table.get((key, not sends))
-        culprits = [peer] if peer >= 0 else [rank]
+        divergent = [peer] if peer >= 0 else [rank]
         if peer >= 0 and peer not in job.dumps:
             text += f"; rank {peer} wrote no log"
         elif sends and counterpart is None and _receives_from_any(table, uid, destination, tag):
-            text += f"; rank {peer} receives from any rank, so it is not known which message it took"
+            text += f"; rank {peer} receives from any rank; which message it received is unknown"
         elif peer >= 0 and counterpart is None:
             text += f", which it never {other}"
         elif counterpart is not None and counterpart["bytes"] != entry["bytes"]:
             text += f", which {other} {counterpart['bytes']} bytes"
-            culprits = sorted([rank, peer])
+            divergent = sorted([rank, peer])
         elif counterpart is not None:
-            text += f", and the two did not meet: it is {counterpart['state']} on rank {peer}"
-            culprits = sorted([rank, peer])
-        found.append(Finding(entry["time_created_ns"], culprits, text))
+            text += f"; the two did not match: it is {counterpart['state']} on rank {peer}"
+            divergent = sorted([rank, peer])
+        found.append(Finding(entry["time_created_ns"], divergent, text))
     return found
 
 
@@ -231,15 +231,15 @@ def _receives_from_any(table: Messages, uid: str, destination: int, tag: int) ->
 
 
 def findings(job: Job) -> list[Finding]:
-    """What is wrong, the earliest first: it is the likely cause of the rest. Empty if nothing is."""
+    """All problems, the earliest first: it likely caused the rest."""
     found = [f for group in job.groups if (f := _collectives(job, group))]
     return sorted(found + _messages(job), key=lambda f: f.time)
 
 
 def lateness(job: Job) -> dict[int, float]:
-    """By rank: how much later than the first rank it called its collectives, the median in seconds.
+    """{rank: median seconds by which it called its collectives later than the first rank}.
 
-    Clocks of different nodes may differ by more than what is measured here.
+    Clocks of different nodes may differ by more than that.
     """
     late: dict[int, list[int]] = defaultdict(list)
     for group in job.groups:

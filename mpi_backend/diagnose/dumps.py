@@ -1,5 +1,5 @@
-"""Reads the files of the flight log. They are pickles, and a folder may hold anything: only plain containers
-are accepted, so that reading one never runs code."""
+"""Reads flight logs. They are pickles from an untrusted folder: the reader accepts plain containers only, so
+that it never runs code."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PREFIX = "mpi_gdr_trace_rank_"
 
 
 class _EntryOptional(TypedDict, total=False):
-    error: str  # it failed
-    pending_ranks: list[int]  # it waits for these; [-1]: for any
-    source: int  # of a message
+    error: str  # set if it failed
+    pending_ranks: list[int]  # ranks it waits for; [-1]: any
+    source: int  # source to message: messages only
     destination: int
     tag: int
-    message: int  # the number among those of this pair and tag
+    message: int  # index among the messages of this pair and tag
     bytes: int
 
 
@@ -43,7 +43,7 @@ class Entry(_EntryOptional):
 
 
 class Dump(TypedDict):
-    """What one rank has written."""
+    """One rank's log."""
 
     entries: list[Entry]
     p2p_entries: list[Entry]
@@ -56,7 +56,7 @@ class Dump(TypedDict):
 
 
 class BadDump(Exception):
-    """A file that is no flight log of this backend; the text names it."""
+    """The file that the message names is not a flight log of this backend."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -70,30 +70,30 @@ class _PlainUnpickler(pickle.Unpickler):
 def read_dump(path: Path) -> Dump:
     """The top-level dictionary of one file. Raises BadDump."""
     try:
-        # Without waiting for a process that would write to a pipe of this name.
+        # Non-blocking: the name may be a pipe without a writer.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise BadDump(f"{path} is no file")
+                raise BadDump(f"{path} is not a regular file")
             dump = _PlainUnpickler(file).load()
     except BadDump:
         raise
-    # A damaged pickle raises almost anything.
+    # A damaged pickle may raise almost anything.
     except Exception as error:
-        raise BadDump(f"{path} is no flight log: {error}") from error
+        raise BadDump(f"{path} is not a flight log: {error}") from error
     if not isinstance(dump, dict) or not isinstance(dump.get("entries"), list):
-        raise BadDump(f"{path} is no flight log: it has no list of entries")
+        raise BadDump(f"{path} is not a flight log: it has no list of entries")
     if dump.get("backend") != "mpi-gdr":
         raise BadDump(f"{path} is not of backend mpi-gdr: use torchfrtrace")
     return cast(Dump, dump)
 
 
-def strangers(directory: str) -> list[str]:
-    """Sentences about what other users can have written: the folder itself, and files in it."""
+def describe_foreign_writers(directory: str) -> list[str]:
+    """Sentences about what other users may have written: the folder itself, and files in it."""
     folder, user = Path(directory), os.geteuid()
     doubts = []
     status = folder.stat()
     if status.st_uid != user:
-        doubts.append(f"{folder} belongs to the user with number {status.st_uid}")
+        doubts.append(f"{folder} belongs to uid {status.st_uid}")
     elif status.st_mode & stat.S_IWOTH:
         doubts.append(f"other users can write to {folder}")
     others = sorted(
@@ -107,7 +107,7 @@ def strangers(directory: str) -> list[str]:
 
 
 def read_folder(directory: str, prefix: str = PREFIX) -> dict[int, Dump]:
-    """{rank: dump} of all files `<prefix><rank>`. Raises BadDump if there is none, or one is bad."""
+    """{rank: dump} of all files `<prefix><rank>`. Raises BadDump if there is none or one is invalid."""
     folder = Path(directory)
     if not folder.is_dir():
         raise BadDump(f"{directory} is not a directory")

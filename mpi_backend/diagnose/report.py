@@ -1,4 +1,4 @@
-"""What `mpi-gdr diagnose` prints: a line per rank, then what was found."""
+"""Output of `mpi-gdr diagnose`: a line per rank, then the findings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEADERS = ["rank", "process", "log written because", "first failed or last opera
 
 
 def print_report(job: Job, found: list[Finding]) -> None:
-    """The table, then the findings, the likely cause first."""
+    """Prints the table, then the findings, the likely cause first."""
     print("\n".join(columns(HEADERS, _rows(job), numbers=(0, 5))))
     if len(job.dumps) > SHOWN_RANKS:
         print(f"{len(job.dumps) - SHOWN_RANKS} more ranks are not shown.")
@@ -45,6 +45,6 @@ def print_report(job: Job, found: list[Finding]) -> None:
         print("No divergence found.")
         return
     first, *others = found
-    print(f"First divergence, {ranks_text(first.culprits)}: {first.text}")
+    print(f"First divergence, {ranks_text(first.divergent)}: {first.text}")
     for other in others:
-        print(f"Then, {ranks_text(other.culprits)}: {other.text}")
+        print(f"Then, {ranks_text(other.divergent)}: {other.text}")

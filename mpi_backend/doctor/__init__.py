@@ -1,7 +1,7 @@
-"""`mpi-gdr doctor`: says, from one process and without starting MPI, whether this site's combination of
-launcher, MPI, network, limits and names works, what it costs, and what to set.
+"""`mpi-gdr doctor`: checks from one process, without starting MPI, whether this site's launcher, MPI,
+network, limits and names work together; reports costs and remedies.
 
-A check is a function that yields findings. What it cannot find out is "not known", never "good".
+A check is a function that yields findings. A fact that cannot be found is "not known", never "good".
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .facts import look_around
 from .findings import Finding, Site, within
 
 Check = Callable[[Site], Iterator[Finding]]
-SECONDS = 15.0  # for a check; what it asks others has a shorter deadline of its own
+SECONDS = 15.0  # deadline of a check; its queries have shorter ones
 WIDTH = 100
 
 
 class Row(NamedTuple):
-    """`of_rank`: the answer may differ between ranks of a node; else the first of them alone asks."""
+    """`of_rank`: ranks of a node may get different answers; otherwise only the node's first rank runs it."""
 
     topic: str
     check: Check
@@ -49,11 +49,11 @@ CHECKS = (
     Row("containers", node.check_namespaces),
     Row("GPUs", node.check_gpus, of_rank=True),
 )
-Found = list[tuple[str, Finding]]  # with its topic
+Found = list[tuple[str, Finding]]  # (topic, finding)
 
 
 def main(argv: list[str]) -> int:
-    """Status 1 if something will not work, on this rank or its node."""
+    """Exit status: 1 if something will not work on this rank or its node."""
     parser = Parser(
         prog="mpi-gdr doctor",
         description="Check whether launcher, MPI, network, limits and names of this site work together. "
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument(
-        "-n", type=int, metavar="N", help="ranks on this host, where no launcher says it (default: the cores)"
+        "-n", type=int, metavar="N", help="ranks on this host, without a launcher (default: the cores)"
     )
     options = parser.parse_args(argv)
     if options.n is not None and options.n < 1:
@@ -74,13 +74,13 @@ def main(argv: list[str]) -> int:
             json.dumps(as_report(site, found), indent=2) if options.json else as_text(site, found), flush=True
         )
     else:
-        # Where --json has one object on stdout, the other ranks must not add to it.
+        # With --json, standard output holds rank 0's object only.
         print("".join(lines_of_other_rank(site, found)), end="", file=sys.stderr if options.json else None)
     return status
 
 
 def findings(site: Site, checks: Sequence[Row], seconds: float = SECONDS) -> Found:
-    """Of all checks that are this rank's. One that does not end in time, or fails, is not known."""
+    """Findings of this rank's checks. A check that fails or exceeds its deadline yields "not known"."""
     found: Found = []
     for row in checks:
         if site.job.local_rank and not row.of_rank:
@@ -96,7 +96,7 @@ def findings(site: Site, checks: Sequence[Row], seconds: float = SECONDS) -> Fou
 
 
 def title(site: Site) -> str:
-    """What was looked at."""
+    """Describes what was checked."""
     job = site.job
     if job.launcher is None:
         ranks = f"{job.ranks_here} {node.plural(job.ranks_here)} on this host"
@@ -111,12 +111,12 @@ def title(site: Site) -> str:
 
 
 def as_text(site: Site, found: Found) -> str:
-    """A screen."""
+    """The whole report as text."""
     lines = textwrap.wrap(title(site), WIDTH, subsequent_indent="  ")
     for topic, finding in found:
         lines += lines_of(topic, finding)
     counts = {level: sum(f.level == level for _, f in found) for level in ("bad", "remark", "not known")}
-    verdict = "something will not work" if counts["bad"] else "nothing here speaks against a job"
+    verdict = "problems found" if counts["bad"] else "no problem found"
     others = [f"{counts['remark']} remark{'s' * (counts['remark'] != 1)}"] if counts["remark"] else []
     others += [f"{counts['not known']} not known"] if counts["not known"] else []
     head = [f"{counts['bad']} bad"] if counts["bad"] else []
@@ -124,7 +124,7 @@ def as_text(site: Site, found: Found) -> str:
 
 
 def lines_of(topic: str, finding: Finding) -> list[str]:
-    """One line if all is good; else with the cost, what to set, and the page."""
+    """The finding with its cost, remedy and page."""
     level = "BAD" if finding.level == "bad" else finding.level
     parts = [finding.what]
     parts += [f"Cost: {finding.cost}"] if finding.cost else []
@@ -142,9 +142,9 @@ def lines_of(topic: str, finding: Finding) -> list[str]:
 
 
 def lines_of_other_rank(site: Site, found: Found) -> list[str]:
-    """What is not good on a rank other than 0, with its host."""
+    """Remarks and errors of a rank other than 0, with its host."""
     who = f"rank {site.job.rank} ({site.host}): "
-    # What no process can see alone, rank 0 has said.
+    # Rank 0 reports what is alike on all ranks.
     return [
         who + " ".join(line.strip() for line in lines_of(topic, finding)) + "\n"
         for topic, finding in found
@@ -153,7 +153,7 @@ def lines_of_other_rank(site: Site, found: Found) -> list[str]:
 
 
 def as_report(site: Site, found: Found) -> dict[str, object]:
-    """What --json prints."""
+    """The object of --json."""
     return {
         "mpi_gdr": __version__,
         "host": site.host,

@@ -1,4 +1,4 @@
-"""The facts of this machine and this process, for the checks."""
+"""Facts about this machine and process, for the checks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PR_GET_DUMPABLE = 3
 
 
 def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
-    """The site of this process. Imports torch, which sets the variables that a program would see, and loads
-    MPI, which is not started. Bad values of MPI_GDR_* are removed from `env`."""
+    """Collects this process's site. Imports torch, which sets the variables that a program would see, and
+    loads MPI without starting it. Removes invalid values of MPI_GDR_* from `env`."""
     import torch
 
-    _autoload.register()  # what TORCH_DEVICE_BACKEND_AUTOLOAD=0 has left out
+    _autoload.register()  # skipped at import with TORCH_DEVICE_BACKEND_AUTOLOAD=0
     cpus = frozenset(os.sched_getaffinity(0))
     extension, mpi, problem = None, None, ""
     bad: list[str] = []
@@ -38,7 +38,7 @@ def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
 
         extension, mpi = _C, _C.mpi_info()
         bad, unknown = info.take_out_bad_variables(_C.env_problems(), env)
-    except Exception as error:  # whatever it is, the other checks go on
+    except Exception as error:  # the other checks must still run
         problem = f"{type(error).__name__}: {error}"
     shared = host.shared_memory()
     return Site(
@@ -73,7 +73,7 @@ def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
 
 
 def job_of(env: Mapping[str, str], cores: int, ranks_here: int | None) -> Job:
-    """The job of this process; without a launcher, what the allocation says, else a rank for each core."""
+    """This process's job; without a launcher, the allocation's, else a rank per core."""
 
     def number(name: str) -> int | None:
         return int(env[name]) if env.get(name, "").isdecimal() else None
@@ -84,8 +84,8 @@ def job_of(env: Mapping[str, str], cores: int, ranks_here: int | None) -> Job:
         here = placement.local_size
         nodes = 1 if here == placement.size else run.number_of_nodes(None, env)
         if nodes == 1 and here is not None and here < placement.size:
-            nodes = None  # of no batch system: several, an unknown number
-        # `srun --mpi=pmi2` tells what Hydra tells, but for the rank on the node.
+            nodes = None  # several, but no batch system gives the number
+        # `srun --mpi=pmi2` sets Hydra's variables, except for the rank on the node.
         by_srun = launchers.in_slurm_step(env) and not any(
             name.startswith(("MPI_LOCAL", "OMPI_")) for name in env
         )
@@ -107,13 +107,13 @@ def job_of(env: Mapping[str, str], cores: int, ranks_here: int | None) -> Job:
 
 
 def meeting_of(env: Mapping[str, str]) -> Meeting | None:
-    """MASTER_ADDR and MASTER_PORT, if both are set."""
+    """MASTER_ADDR and MASTER_PORT if both are set."""
     address, port = env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
     return Meeting(address, port, master_address.offered(env) is not None) if address and port else None
 
 
 def resolve(name: str) -> tuple[str, ...]:
-    """All addresses of a name. A name service that is not there, or does not answer, is a TimeoutError."""
+    """All addresses of a name. Raises TimeoutError if the name service does not answer."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
@@ -126,7 +126,7 @@ def resolve(name: str) -> tuple[str, ...]:
 
 
 def outward_addresses() -> tuple[str, ...]:
-    """Those of this host that are not names, and not of the loopback."""
+    """Numeric addresses of this host, without loopback."""
     found = []
     for address in rendezvous.node_addresses():
         with contextlib.suppress(ValueError):
@@ -136,7 +136,7 @@ def outward_addresses() -> tuple[str, ...]:
 
 
 def why_no_listener(port: int) -> str:
-    """Why no process may listen on the port; "" if one may."""
+    """Why no process can listen on the port; "" if one can."""
     try:
         rendezvous.open_listener(False, port).close()
     except OSError as error:
@@ -145,16 +145,16 @@ def why_no_listener(port: int) -> str:
 
 
 def mpiexec() -> tuple[str, bool | None] | None:
-    """What `mpi-gdr run` takes, and whether it is Open MPI's, or None if it does not say."""
+    """The launcher that `mpi-gdr run` uses, and whether it is Open MPI's (None: unknown)."""
     path = run.find_mpiexec()
     if path is None:
         return None
-    said = run.version_of(path, COMMAND_SECONDS)
-    return path, None if said is None else run.is_open_mpi(path, said)
+    version_text = run.version_of(path, COMMAND_SECONDS)
+    return path, None if version_text is None else run.is_open_mpi(path, version_text)
 
 
 def srun_plugins(env: Mapping[str, str]) -> tuple[str, ...] | None:
-    """What `srun --mpi=` takes. None: no srun; (): it gives no answer."""
+    """Values of `srun --mpi=`. None: no srun or no job; (): no answer."""
     srun = shutil.which("srun")
     if srun is None or "SLURM_JOB_ID" not in env:
         return None
@@ -164,12 +164,12 @@ def srun_plugins(env: Mapping[str, str]) -> tuple[str, ...] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return ()
-    # On stdout or stderr, by release: a line of words, then a name on each line, then "specific versions".
+    # On stdout or stderr, depending on the release, among other words.
     return tuple(re.findall(r"\b(?:pmi2|pmix\w*|none|cray_shasta|openmpi)\b", result.stdout + result.stderr))
 
 
 def speaks_pmix(library: str) -> bool:
-    """Whether the MPI library, or one that it is linked with, calls PMIx. The library is loaded already."""
+    """Whether the MPI library or one of its dependencies has PMIx_Init. The library is loaded already."""
     try:
         return hasattr(ctypes.CDLL(library), "PMIx_Init")
     except OSError:
@@ -177,8 +177,7 @@ def speaks_pmix(library: str) -> bool:
 
 
 def launcher_is_hidden(env: Mapping[str, str]) -> bool:
-    """Whether the launcher at the other end of PMI_FD is in another PID namespace, which the kernel shows as
-    pid 0."""
+    """Whether the launcher at PMI_FD's other end is in another PID namespace: the kernel reports pid 0."""
     descriptor = env.get("PMI_FD", "")
     if not descriptor.isdecimal():
         return False
@@ -190,8 +189,8 @@ def launcher_is_hidden(env: Mapping[str, str]) -> bool:
 
 
 def refused_calls() -> dict[str, str]:
-    """System calls tried on this process itself, with what errno says: a seccomp filter refuses them
-    everywhere. "": it works."""
+    """System calls tried on this process: {call: error or ""}. A seccomp filter refuses them for any
+    target."""
     libc = ctypes.CDLL(None, use_errno=True)
     refused = {"dumpable": "" if libc.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 else "no"}
     try:
@@ -206,7 +205,7 @@ def refused_calls() -> dict[str, str]:
 
     local = Vector(ctypes.addressof(here), 8)
     remote = Vector(ctypes.addressof(there), 8)
-    with contextlib.suppress(AttributeError):  # another libc
+    with contextlib.suppress(AttributeError):  # this libc lacks the call
         libc.process_vm_readv.restype = ctypes.c_ssize_t
         unsigned = ctypes.c_ulong
         moved = libc.process_vm_readv(
@@ -217,7 +216,7 @@ def refused_calls() -> dict[str, str]:
 
 
 def gpus(extension: Any) -> GpuFacts:
-    """What torch and our CUDA library see, without starting a device."""
+    """GPUs as torch and our CUDA library see them, without starting a device."""
     record, problem, queues = build_info(), None, None
     found = info.accelerator(bool(record.get("cuda")))
     if extension is not None and found["type"] == "cuda":

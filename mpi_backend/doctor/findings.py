@@ -1,4 +1,4 @@
-"""What a check returns, and what it may ask: one place that tests put facts of another machine into."""
+"""Results of checks and the facts that they query; tests replace the facts by those of another machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ DNS_SECONDS = 4.0
 
 
 class Finding(NamedTuple):
-    """`cost`: what it costs to leave it so; `advice`: what to set or to run; `page`: where more is said.
-    `of_job`: alike on all ranks, so that rank 0 alone says it."""
+    """`cost`: of leaving it so; `advice`: what to set or run; `page`: its documentation. `of_job`: alike on
+    all ranks, so that only rank 0 reports it."""
 
     level: Level
     what: str
@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 
 
 class Job(NamedTuple):
-    """The job that this process is a rank of; without a launcher, what is assumed or the allocation says."""
+    """This process's job; without a launcher, an assumed one or the allocation's."""
 
     launcher: str | None
     rank: int
@@ -41,7 +41,7 @@ class Job(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """MASTER_ADDR and MASTER_PORT. `computed`: at `import torch`, by mpi-gdr."""
+    """MASTER_ADDR and MASTER_PORT. `computed`: by mpi-gdr, at `import torch`."""
 
     address: str
     port: str
@@ -64,14 +64,14 @@ def _nothing(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class Site:
-    """Facts that several checks use, and the questions that may take long. `extension` and `mpi` are None
-    where the extension cannot be loaded, for the reason in `import_problem`."""
+    """Facts that several checks use, and slow queries. `extension` and `mpi` are None if the extension cannot
+    be loaded, for the reason in `import_problem`."""
 
     env: Mapping[str, str]
     job: Job
     host: str
     torch: str
-    cpus: frozenset[int]  # that this process may run on
+    cpus: frozenset[int]  # allowed to this process
     cpus_of_host: int
     threads: int  # of torch's operators
     mpi: MpiInfo | None = None
@@ -79,39 +79,39 @@ class Site:
     import_problem: str = ""
     bad_values: tuple[str, ...] = ()
     unknown_names: tuple[str, ...] = ()
-    network: str | None = None  # MPI's module, "ucx" or "ofi" and more; None: not known
+    network: str | None = None  # MPI's module, such as "ucx" or "ofi (tcp)"; None: unknown
     meeting: Meeting | None = None
     root: Path = Path("/")  # of /proc and /sys
-    # Addresses of a name, none where it does not resolve. Raises TimeoutError.
+    # Addresses of a name, () if it does not resolve. Raises TimeoutError.
     resolve: Callable[[str], tuple[str, ...]] = field(default=lambda name: ())
     outward_addresses: Callable[[], tuple[str, ...]] = field(default=lambda: ())
     why_no_listener: Callable[[int], str] = field(default=lambda port: "")
-    # Its path, and whether it is Open MPI's, None if it does not say.
+    # (path, whether it is Open MPI's or None if unknown)
     mpiexec: Callable[[], tuple[str, bool | None] | None] = _nothing
-    srun_plugins: Callable[[], tuple[str, ...] | None] = _nothing  # None: no srun; (): it gives no answer
+    srun_plugins: Callable[[], tuple[str, ...] | None] = _nothing  # None: no srun; (): no answer
     speaks_pmix: Callable[[], bool] = field(default=lambda: False)
     launcher_is_hidden: Callable[[], bool] = field(default=lambda: False)  # in another PID namespace
-    refused_calls: Callable[[], Mapping[str, str]] = field(default=dict)  # system calls, and why
-    locked_memory: int | None = None  # limit in bytes; None: no limit
-    shared_memory: str | None = None  # "1 GiB free of 2 GiB"
+    refused_calls: Callable[[], Mapping[str, str]] = field(default=dict)  # system call -> error
+    locked_memory: int | None = None  # bytes; None: no limit
+    shared_memory: str | None = None  # such as "1 GiB free of 2 GiB"
     gpus: Callable[[], GpuFacts | None] = _nothing
 
     def read(self, path: str) -> str | None:
-        """A file's text without blanks at its ends; None if it cannot be read."""
+        """A file's stripped text; None if it cannot be read."""
         try:
             return (self.root / path).read_text(errors="replace").strip()
         except OSError:
             return None
 
     def names(self, folder: str) -> list[str]:
-        """Of the entries of a folder, none if it cannot be read."""
+        """Sorted names in a folder; empty if it cannot be read."""
         try:
             return sorted(entry.name for entry in (self.root / folder).iterdir())
         except OSError:
             return []
 
     def link(self, path: str) -> str | None:
-        """What a link names; None if it cannot be read."""
+        """A link's target; None if it cannot be read."""
         try:
             return str((self.root / path).readlink())
         except OSError:
@@ -119,8 +119,8 @@ class Site:
 
 
 def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
-    """The answer, or what `ask` raises. Raises TimeoutError after so many seconds; a daemon thread then still
-    waits, which the end of the process does not wait for."""
+    """Returns `ask`'s value or raises its error; TimeoutError after `seconds`. Then a daemon thread keeps
+    waiting, which the process's exit does not wait for."""
     answers: list[Answer] = []
     errors: list[Exception] = []
 
@@ -143,7 +143,7 @@ def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
 def all_within(
     seconds: float, ask: Callable[[str], Answer], questions: Iterable[str]
 ) -> dict[str, Answer | None]:
-    """The answers to all questions, asked at once; None for what failed or was not answered in time."""
+    """Asks all questions at once. None: it failed or was not answered in time."""
     answers: dict[str, Answer | None] = dict.fromkeys(questions)
 
     def run(question: str) -> None:

@@ -1,4 +1,4 @@
-"""Checks of what is between the nodes: network devices, and the names of hosts."""
+"""Checks of network devices and host names."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from .findings import DNS_SECONDS, Finding, Site, all_within, within
 from .start import MASTER, is_loopback, several
 
-# Files of batch systems with a name of a node on each line.
+# Batch systems' files with a node's name on each line.
 NODE_FILES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE", "COBALT_NODEFILE")
 MOST_NAMES = 64
 BENCH = "docs/bench.md#messages-latency-bw-bibw-multi_bw"
 SITE = "docs/slurm.md#what-goes-wrong-first"
-# Variables that confine a network library to devices of this host.
+# Variables that confine a network library to some devices.
 DEVICES = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "FI_SOCKETS_IFACE", "FI_VERBS_IFACE")
 
 
 def check_network(site: Site) -> Iterator[Finding]:
-    """What MPI has, and what this host has. Nothing is sent."""
+    """MPI's network module against this host's devices. Sends nothing."""
     up = [
         name
         for name in site.names("sys/class/net")
@@ -40,15 +40,15 @@ def check_network(site: Site) -> Iterator[Finding]:
     elif site.network is None:
         yield Finding(
             "not known",
-            f"this MPI does not say which network module it has; {here}",
-            advice="`mpi-gdr bench latency` between two nodes shows what it gives",
+            f"this MPI does not report its network module; {here}",
+            advice="measure it with `mpi-gdr bench latency` between two nodes",
             page=BENCH,
         )
     elif takes_sockets(site, fast):
         yield Finding(
             "remark",
-            f"{site.network}: libfabric takes its slowest provider, sockets; {here}",
-            cost="messages between nodes are slow, and move while the receiver is inside MPI only",
+            f"{site.network}: libfabric uses its slowest provider, sockets; {here}",
+            cost="messages between nodes are slow, and progress only while the receiver is inside MPI",
             advice="FI_PROVIDER=" + ("verbs or what your site names" if fast else "tcp"),
             page="docs/mvapich.md#the-network",
         )
@@ -56,7 +56,7 @@ def check_network(site: Site) -> Iterator[Finding]:
         yield Finding(
             "not known",
             f"{site.network}: libfabric chooses its provider when MPI starts; {here}",
-            advice="FI_PROVIDER=; `mpi-gdr bench latency` between two nodes shows what it gives",
+            advice="set FI_PROVIDER; measure with `mpi-gdr bench latency` between two nodes",
             page=BENCH,
         )
     else:
@@ -64,19 +64,20 @@ def check_network(site: Site) -> Iterator[Finding]:
     if several(site):
         yield Finding(
             "not known",
-            "whether the nodes reach each other: one process cannot see that",
+            "whether the nodes reach each other: one process cannot check it",
             advice="`mpi-gdr selftest` under the launcher, with a rank on each node",
             page="docs/selftest.md",
         )
 
 
 def provider(site: Site) -> str:
-    """libfabric's, as a variable chooses it."""
+    """libfabric's provider as chosen by a variable, or ""."""
     return site.env.get("FI_PROVIDER") or site.env.get("MPIR_CVAR_OFI_USE_PROVIDER", "")
 
 
 def takes_sockets(site: Site, fast: list[str]) -> bool:
-    """Measured: MVAPICH 4.0 and MPICH 5.0.2 take it on a host without other devices, if nothing is set."""
+    """Measured: MVAPICH 4.0 and MPICH 5.0.2 take `sockets` on hosts without other devices, if nothing is
+    set."""
     if not (site.network or "").startswith("ofi") or site.mpi is None:
         return False
     chosen = provider(site) or ("" if fast else "sockets")
@@ -84,13 +85,13 @@ def takes_sockets(site: Site, fast: list[str]) -> bool:
 
 
 def check_device_names(site: Site, present: set[str]) -> Iterator[Finding]:
-    """Devices that a variable names and that this host has not."""
+    """Devices that a variable names and this host lacks."""
     for variable in DEVICES:
         value = site.env.get(variable, "")
         wanted = [re.sub(r":\d+$", "", name.strip()) for name in value.split(",") if name.strip()]
         if not wanted or value.startswith("^") or any(re.search(r"[*?]|^all$", name) for name in wanted):
             continue
-        if variable == "FI_VERBS_IFACE":  # the begin of a name
+        if variable == "FI_VERBS_IFACE":  # a prefix
             wanted = [name for name in present if name.startswith(tuple(wanted))]
         if not any(name in present for name in wanted) and present:
             yield Finding(
@@ -101,7 +102,7 @@ def check_device_names(site: Site, present: set[str]) -> Iterator[Finding]:
             )
 
 
-# ---- names of hosts ---------------------------------------------------------------------------------------
+# ---- host names -------------------------------------------------------------------------------------------
 
 
 def check_names(site: Site) -> Iterator[Finding]:
@@ -134,7 +135,7 @@ def check_names(site: Site) -> Iterator[Finding]:
 
 
 def check_own_name(site: Site) -> Iterator[Finding]:
-    """Other programs find this host by it, and rank 0 announces it."""
+    """Other programs find this host by its name, and rank 0 announces it."""
     try:
         addresses = within(DNS_SECONDS, lambda: site.resolve(site.host))
     except TimeoutError:
@@ -156,7 +157,7 @@ def check_own_name(site: Site) -> Iterator[Finding]:
     if several(site) and not outward:
         yield Finding(
             "bad",
-            f"{site.host}, this host's name, {what}, and no interface leads outside",
+            f"{site.host}, this host's name, {what}, and no interface leads to another host",
             advice="DNS or /etc/hosts of the nodes; containers with the host's network",
             page=MASTER,
         )
@@ -177,7 +178,7 @@ def check_own_name(site: Site) -> Iterator[Finding]:
 
 
 def nodes_of_allocation(site: Site) -> list[str]:
-    """Names of the nodes that the batch system gave this job, as far as it lists them."""
+    """Names of this job's nodes, as far as the batch system lists them."""
     if nodes := site.env.get("SLURM_JOB_NODELIST", site.env.get("SLURM_NODELIST", "")):
         return expand_slurm(nodes)
     for variable in NODE_FILES:
@@ -191,17 +192,17 @@ def nodes_of_allocation(site: Site) -> list[str]:
 
 
 def expand_slurm(nodes: str) -> list[str]:
-    """ "rack[1-2]n[03-04,9],login": the seven names."""
+    """ "rack[1-2]n[03-04,9],login" -> the seven names."""
     names = []
     for part in re.findall(r"(?:[^\[,]|\[[^\]]*\])+", nodes):
-        pieces = re.split(r"\[([^\]]*)\]", part)  # text and ranges in turn
+        pieces = re.split(r"\[([^\]]*)\]", part)  # text and ranges alternate
         choices = [numbers(piece) if i % 2 else [piece] for i, piece in enumerate(pieces)]
         names += ["".join(words) for words in itertools.product(*choices)]
     return names
 
 
 def numbers(ranges: str) -> list[str]:
-    """ "03-04,9": 03, 04 and 9."""
+    """ "03-04,9" -> 03, 04 and 9."""
     result = []
     for item in ranges.split(","):
         first, _, last = item.partition("-")

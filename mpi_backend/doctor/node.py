@@ -1,4 +1,4 @@
-"""Checks of what this node gives a rank: processors, memory, limits, permissions, GPUs."""
+"""Checks of what this node offers a rank: processors, memory, limits, permissions, GPUs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from .findings import TORCHRUN, Finding, Site
 
 COPIES = "docs/bootstrap.md#copies-by-the-kernel"
 SHARED = "docs/errors-and-faults.md#memory"
-# Inode numbers of the first namespaces of a kernel (include/linux/proc_ns.h).
+# Inode numbers of the kernel's initial namespaces (include/linux/proc_ns.h).
 FIRST_NAMESPACES = {"pid": "pid:[4026531836]", "ipc": "ipc:[4026531839]"}
 CAP_SYS_PTRACE = 19
 ENOUGH_LOCKED = 1 << 30
 
 
 def check_processors(site: Site) -> Iterator[Finding]:
-    """Cores for the ranks of this node."""
+    """Cores for this node's ranks."""
     ranks, cores, total = site.job.ranks_here, len(site.cpus), cpus_of_job(site)
     crowded = ranks > total or (ranks > cores and not bound_apart(site))
     if crowded:
         yield Finding(
             "remark",
             f"{ranks} ranks here share {min(cores, total)} cores",
-            cost="a rank that waits gives its core away, and each small operation takes longer",
-            advice="at most a rank for each core",
+            cost="waiting ranks yield their core, and each small operation takes longer",
+            advice="at most one rank per core",
             page="docs/launch.md#mpi-gdr-run",
         )
     quota = cores_of_quota(site)
@@ -33,7 +33,7 @@ def check_processors(site: Site) -> Iterator[Finding]:
             "remark",
             f"the container's processor quota is {quota:g} cores, for {ranks} {plural(ranks)}",
             cost="the kernel stops all ranks for part of every 0.1 s",
-            advice="a quota of a core for each rank (docker --cpus)",
+            advice="a quota of one core per rank (docker --cpus)",
             page="docs/launch.md#mpi-gdr-run",
         )
     elif not crowded:
@@ -41,7 +41,7 @@ def check_processors(site: Site) -> Iterator[Finding]:
 
 
 def check_threads(site: Site) -> Iterator[Finding]:
-    """Cores for a rank's threads, and for the thread that communicates."""
+    """Cores for a rank's threads and its communication thread."""
     ranks = site.job.ranks_here
     bound = "" if site.extension is None else site.extension.node_problems(ranks)[2]
     if bound:
@@ -63,40 +63,40 @@ def check_threads(site: Site) -> Iterator[Finding]:
 
 
 def cpus_of_job(site: Site) -> int:
-    """Of this host: all, or as many as Slurm has given the job."""
+    """Cores of this host that the job may use: all, or Slurm's number."""
     return min(site.cpus_of_host, number(site.env.get("SLURM_CPUS_ON_NODE")) or site.cpus_of_host)
 
 
 def bound_apart(site: Site) -> bool:
-    """Whether each rank has cores of its own: this one may use few, and the host has many."""
+    """Whether each rank can have its own cores: this process may use few of the host's."""
     return len(site.cpus) * site.job.ranks_here <= cpus_of_job(site)
 
 
 def plural(ranks: int) -> str:
-    """1 rank, 2 ranks."""
+    """rank or ranks."""
     return "rank" if ranks == 1 else "ranks"
 
 
 def number(text: str | None) -> int:
-    """0 where it is none."""
+    """0 if the text is no number."""
     return int(text) if text and text.isdecimal() else 0
 
 
 def cores_of_quota(site: Site) -> float | None:
-    """The processor time that the control group allows, in cores; None: no limit, or not known."""
+    """The control group's processor quota in cores; None: no limit, or unknown."""
     quota, _, period = (site.read("sys/fs/cgroup/cpu.max") or "max").partition(" ")
     return int(quota) / int(period) if quota.isdecimal() and number(period) else None
 
 
 def check_shared_memory(site: Site) -> Iterator[Finding]:
-    """Room in /dev/shm for MPI's file, judged as init_process_group does."""
+    """Room in /dev/shm for MPI's file, by the rules of init_process_group."""
     ranks = site.job.ranks_here
     if site.extension is None or site.shared_memory is None:
-        yield Finding("not known", "how much /dev/shm holds, or what this MPI needs of it", page=SHARED)
+        yield Finding("not known", "the size of /dev/shm, or how much of it this MPI needs", page=SHARED)
         return
-    objection, warning, _ = site.extension.node_problems(ranks)
-    if objection:
-        yield Finding("bad", objection, page=SHARED)
+    problem, warning, _ = site.extension.node_problems(ranks)
+    if problem:
+        yield Finding("bad", problem, page=SHARED)
     elif warning:
         yield Finding("remark", warning, advice="docker --shm-size, or a larger tmpfs", page=SHARED)
     else:
@@ -104,7 +104,7 @@ def check_shared_memory(site: Site) -> Iterator[Finding]:
 
 
 def check_locked_memory(site: Site) -> Iterator[Finding]:
-    """Devices that read memory by themselves need it locked."""
+    """Devices with direct memory access need it locked."""
     devices = [*site.names("sys/class/infiniband"), *site.names("sys/class/cxi")]
     text = host.size_text(site.locked_memory)
     if not devices:
@@ -122,13 +122,13 @@ def check_locked_memory(site: Site) -> Iterator[Finding]:
 
 
 def check_files(site: Site) -> Iterator[Finding]:
-    """Rank 0's process, or torchrun's agent, opens a file for each rank."""
+    """Rank 0's process or torchrun's agent opens a file per rank."""
     env = site.env
     if site.job.launcher is None and "RANK" not in env:
         env = {**env, "RANK": "0", "WORLD_SIZE": str(site.job.size)}
     try:
         sentence = descriptors.shortage(env)
-    except OSError as error:  # of an agent that is another user's
+    except OSError as error:  # the agent belongs to another user
         yield Finding(
             "not known",
             f"the limit of the process that hosts the store: {error.strerror}",
@@ -142,7 +142,7 @@ def check_files(site: Site) -> Iterator[Finding]:
 
 
 def check_copies(site: Site) -> Iterator[Finding]:
-    """Whether ranks of a node may read and write each other's memory (process_vm_readv), and map it."""
+    """Whether ranks of a node may copy each other's memory (process_vm_readv) and share it (memfd_create)."""
     refused = site.refused_calls()
     if why := refused.get("memfd_create"):
         yield Finding(
@@ -192,7 +192,7 @@ def check_copies(site: Site) -> Iterator[Finding]:
 
 
 def may_trace(site: Site) -> bool:
-    """The capability that yama asks for."""
+    """Whether the process has the capability that yama requires."""
     for line in (site.read("proc/self/status") or "").splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> CAP_SYS_PTRACE & 1)
@@ -200,7 +200,7 @@ def may_trace(site: Site) -> bool:
 
 
 def own_namespaces(site: Site) -> list[str] | None:
-    """Which are not the first of this kernel, whose network is that of process 1; None: not known."""
+    """Namespaces that are not the kernel's initial ones (network: process 1's); None: unknown."""
     links = {name: site.link(f"proc/self/ns/{name}") for name in FIRST_NAMESPACES}
     if None in links.values():
         return None
@@ -210,8 +210,8 @@ def own_namespaces(site: Site) -> list[str] | None:
 
 
 def shares_namespaces(site: Site) -> bool | None:
-    """Whether the ranks of this node are in the same ones: so it is where none is this process's own, and
-    where the launcher is in them. None: not known."""
+    """Whether this node's ranks share their namespaces: yes if this process has none of its own, or if the
+    launcher is inside them. None: unknown."""
     if site.launcher_is_hidden() or (own := own_namespaces(site)) is None:
         return None
     inside = site.job.launcher in (None, TORCHRUN) or "PMI_FD" in site.env
@@ -219,7 +219,7 @@ def shares_namespaces(site: Site) -> bool | None:
 
 
 def check_namespaces(site: Site) -> Iterator[Finding]:
-    """Containers. Those of other ranks cannot be seen: only that the launcher is outside of this one."""
+    """Containers. Other ranks' are not visible, only whether the launcher is outside this one."""
     own = own_namespaces(site)
     if own is None:
         what = "this process's namespaces: /proc does not show them"
@@ -237,14 +237,14 @@ def check_namespaces(site: Site) -> Iterator[Finding]:
     yield Finding(
         "not known",
         what,
-        cost="apart, they copy and share no memory; without a common /dev/shm MPI does not start",
+        cost="in separate containers they share no memory; without a common /dev/shm MPI does not start",
         advice="docker --pid=host --ipc=host, apptainer without --contain",
         page="docs/bootstrap.md#failures",
     )
 
 
 def check_gpus(site: Site) -> Iterator[Finding]:
-    """What torch sees, and the way of its tensors."""
+    """The GPUs that torch sees, and how their tensors travel."""
     facts = site.gpus()
     if facts is None:
         return

@@ -1,4 +1,4 @@
-"""Checks of what starts a job: the build, the MPI library, the launcher, and where the ranks meet."""
+"""Checks of a job's start: build, MPI library, launcher, and the ranks' meeting point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MASTER = "docs/launch.md#master_addr-and-master_port"
 
 
 def is_open_mpi(mpi: MpiInfo) -> bool:
-    """Of another ABI than MPICH's, and started by PMIx only."""
+    """Whether the MPI is Open MPI, which only starts under PMIx."""
     return mpi["abi"] == "Open MPI"
 
 
@@ -35,7 +35,7 @@ def check_build(site: Site) -> Iterator[Finding]:
 
 
 def check_variables(site: Site) -> Iterator[Finding]:
-    """The MPI_GDR_* variables; whether other ranks have the same values cannot be seen here."""
+    """MPI_GDR_* variables of this process; other ranks' values are not visible here."""
     if site.extension is None:
         yield Finding(
             "not known", "MPI_GDR_* variables are read by the extension", page="docs/environment.md"
@@ -51,7 +51,7 @@ def check_variables(site: Site) -> Iterator[Finding]:
 
 
 def check_mpi(site: Site) -> Iterator[Finding]:
-    """The MPI library that is loaded; it is not started."""
+    """The loaded MPI library, without starting it."""
     if site.mpi is None:
         yield Finding(
             "not known",
@@ -67,7 +67,7 @@ def check_mpi(site: Site) -> Iterator[Finding]:
     if binds and site.env.get(affinity) != "0":
         yield Finding(
             "bad",
-            f"{name} binds ranks to cores, and then grants no MPI_THREAD_MULTIPLE, which mpi-gdr needs",
+            f"{name} binds ranks to cores and then grants no MPI_THREAD_MULTIPLE, which mpi-gdr needs",
             advice=f"{affinity}=0",
             page="docs/mvapich.md#variables",
         )
@@ -75,11 +75,11 @@ def check_mpi(site: Site) -> Iterator[Finding]:
     yield Finding("good", f"{name} ({site.mpi['library_path']})")
 
 
-# ---- the launcher -----------------------------------------------------------------------------------------
+# ---- launcher ---------------------------------------------------------------------------------------------
 
 
 def check_launcher(site: Site) -> Iterator[Finding]:
-    """How MPI starts on the ranks of this job, or what can start ranks here."""
+    """How MPI starts on this job's ranks, or what can start ranks here."""
     if site.mpi is None:
         yield Finding("not known", "which launchers fit depends on the MPI library", page="docs/launch.md")
         return
@@ -90,14 +90,14 @@ def check_launcher(site: Site) -> Iterator[Finding]:
         if open_mpi and site.job.size > 1:
             yield Finding(
                 "bad",
-                f"{who}: Open MPI starts under a launcher of its own only",
+                f"{who}: Open MPI starts only under its own launcher",
                 advice=f"start with `mpi-gdr run -n {site.job.size} train.py`",
                 page=WHICH_WAY,
             )
         else:
             yield Finding("good", f"{who}: MPI starts over torch's store")
         return
-    sentence = launchers.objection(env, env.get("RANK"), env.get("WORLD_SIZE"), "train.py")
+    sentence = launchers.explain_mismatch(env, env.get("RANK"), env.get("WORLD_SIZE"), "train.py")
     if launcher is None:
         if sentence and not launchers.are_of_an_allocation(launchers.traces(env)):
             yield Finding("bad", sentence, page=WHEN_NOT)
@@ -112,7 +112,7 @@ def check_launcher(site: Site) -> Iterator[Finding]:
 
 
 def how_mpi_starts(site: Site, open_mpi: bool) -> Finding:
-    """Under the launcher that started this rank."""
+    """MPI's start under the launcher of this rank."""
     launcher = site.job.launcher
     if not (problem := launcher_problem(site)):
         return Finding("good", f"{launcher} starts the ranks, and MPI by its own interface")
@@ -132,17 +132,17 @@ def how_mpi_starts(site: Site, open_mpi: bool) -> Finding:
 
 
 def launcher_problem(site: Site) -> str:
-    """Why MPI cannot start by the launcher; what init_process_group says."""
+    """Why MPI cannot start under the launcher, as in init_process_group's message; "" if it can."""
     if site.extension is None:
         return "the extension cannot be loaded"
     try:
-        return " ".join(site.extension.objection_to_launcher(site.job.size).split())
+        return " ".join(site.extension.explain_launcher_mismatch(site.job.size).split())
     except (RuntimeError, ValueError) as error:
         return str(error)
 
 
 def pmix_problem(site: Site) -> Finding | None:
-    """MPICH ends the process in MPI_Init where the environment offers both PMI and PMIx."""
+    """MPICH aborts in MPI_Init if the environment offers both PMI and PMIx."""
     env = site.env
     if site.mpi is None or "PMIX_NAMESPACE" not in env or "OMPI_COMM_WORLD_RANK" in env:
         return None
@@ -166,19 +166,21 @@ def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
     if found is None:
         yield Finding(
             "remark",
-            "there is no mpiexec beside this MPI or on PATH: `mpi-gdr run` has nothing to start ranks with",
+            "there is no mpiexec beside this MPI or on PATH: `mpi-gdr run` cannot start ranks",
             advice="`mpi-gdr run --mpiexec PATH`, or another launcher",
             page="docs/launch.md#mpi-gdr-run",
         )
     elif found[1] is None:
         yield Finding(
-            "not known", f"{found[0]} does not say in time whose it is", page="docs/launch.md#mpi-gdr-run"
+            "not known",
+            f"{found[0]} did not report its MPI within the time limit",
+            page="docs/launch.md#mpi-gdr-run",
         )
     elif found[1] != open_mpi:
         mpi = "Open MPI" if open_mpi else "an MPI of the MPICH ABI"
         yield Finding(
             "bad" if open_mpi or several(site) else "remark",
-            f"`mpi-gdr run` takes {found[0]}, of another MPI than the loaded one, {mpi}",
+            f"`mpi-gdr run` uses {found[0]}, which belongs to another MPI than the loaded one, {mpi}",
             cost="" if open_mpi else "MPI starts over torch's store, on one host only",
             advice="`mpi-gdr run --mpiexec PATH` with the launcher of the loaded MPI",
             page="docs/install.md#which-mpi-at-run-time",
@@ -191,7 +193,7 @@ def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
     fitting = ["pmix"] if open_mpi else ["pmi2", "cray_shasta", *(["pmix"] if site.speaks_pmix() else [])]
     fits = [name for name in fitting if any(plugin.startswith(name) for plugin in plugins)]
     if not plugins:
-        yield Finding("not known", "`srun --mpi=list` gives no answer", page="docs/slurm.md#slurm")
+        yield Finding("not known", "`srun --mpi=list` did not answer", page="docs/slurm.md#slurm")
     elif fits:
         yield Finding("good", f"`srun --mpi={fits[0]} mpi-gdr doctor` checks a rank's place in the job")
     else:
@@ -204,11 +206,11 @@ def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
         )
 
 
-# ---- where the ranks meet ---------------------------------------------------------------------------------
+# ---- meeting point ----------------------------------------------------------------------------------------
 
 
 def several(site: Site) -> bool:
-    """Whether the job has more than one node, as far as that is known."""
+    """Whether the job is known to have several nodes."""
     return (site.job.nodes or 1) > 1
 
 
@@ -221,12 +223,12 @@ def check_meeting(site: Site) -> Iterator[Finding]:
                 "remark",
                 "MASTER_ADDR and MASTER_PORT exist only after init_process_group",
                 cost="a script that reads them earlier fails",
-                advice="set both for all ranks: rank 0's host, and a port that is free there",
+                advice="set both for all ranks: rank 0's host, and a free port there",
                 page="docs/launch.md#which-variables-exist-when",
                 of_job=True,
             )
         elif job.launcher is not None or several(site):
-            yield Finding("good", "init_process_group settles MASTER_ADDR and MASTER_PORT")
+            yield Finding("good", "init_process_group sets MASTER_ADDR and MASTER_PORT")
     else:
         yield from check_address(site, meeting.address)
         yield from check_port(site)
@@ -234,7 +236,7 @@ def check_meeting(site: Site) -> Iterator[Finding]:
         yield Finding(
             "remark",
             "MPI_GDR_SECRET is not set",
-            cost="until MPI runs, ranks believe what other users write to the store",
+            cost="until MPI runs, ranks accept data that other users write to the store",
             advice="the same 64 hexadecimal digits for all ranks (`mpi-gdr run` sets it)",
             page="SECURITY.md#the-secret-of-a-launch",
             of_job=True,
@@ -242,12 +244,12 @@ def check_meeting(site: Site) -> Iterator[Finding]:
 
 
 def needs_store(site: Site) -> bool:
-    """Whether the ranks need the store at MASTER_ADDR to start. If not, rank 0 announces other addresses."""
+    """Whether ranks need the store at MASTER_ADDR to start. If not, rank 0 announces other addresses."""
     return site.meeting is None or not site.meeting.computed or bool(launcher_problem(site))
 
 
 def check_address(site: Site, address: str) -> Iterator[Finding]:
-    """Whether MASTER_ADDR resolves, to an address that other nodes can use."""
+    """Whether MASTER_ADDR resolves to an address that other nodes can use."""
     level: Level = "bad" if needs_store(site) else "remark"
     try:
         addresses = within(DNS_SECONDS, lambda: site.resolve(address))
@@ -275,7 +277,7 @@ def check_address(site: Site, address: str) -> Iterator[Finding]:
 
 
 def is_loopback(address: str) -> bool:
-    """Of this host only."""
+    """Whether the address works on this host only."""
     return address.startswith("127.") or address == "::1"
 
 
@@ -291,12 +293,12 @@ def check_port(site: Site) -> Iterator[Finding]:
     port = site.meeting.port
     if not port.isdecimal() or not 0 < int(port) < 65536:
         yield Finding(
-            "bad", f"MASTER_PORT={port} is no port", advice="a number from 1 to 65535", page=WHEN_NOT
+            "bad", f"MASTER_PORT={port} is not a port", advice="a number from 1 to 65535", page=WHEN_NOT
         )
     elif reason := site.why_no_listener(int(port)):
         yield Finding(
             "bad" if needs_store(site) else "remark",
-            f"no process of yours can listen on port {port} (MASTER_PORT) of this host: {reason}",
+            f"your processes cannot listen on port {port} (MASTER_PORT) of this host: {reason}",
             cost="" if needs_store(site) else "init_process_group takes another one, on all ranks",
             advice="MASTER_ADDR and MASTER_PORT for all ranks, with a port that is free",
             page=WHEN_NOT,

@@ -1,7 +1,4 @@
-"""`mpi-gdr selftest`: every operation against a float64 reference, on the ranks given.
-
-The first command on a new machine. docs/selftest.md says what is checked and how exactly.
-"""
+"""`mpi-gdr selftest`: checks every operation against a float64 reference. See docs/selftest.md."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ set of forced algorithms; it needs -n.
 
 
 class Report(TypedDict):
-    """What --json prints."""
+    """The object of --json."""
 
     info: JobSummary
     device: str
@@ -42,7 +39,7 @@ class Report(TypedDict):
 
 
 def main(argv: list[str]) -> int:
-    """0 if all is right, 1 if something is wrong, on all ranks; 2 for a wrong command line."""
+    """Exit status, the same on all ranks: 0; 1 if a check failed; 2 for a wrong command line."""
     parser = parser_of_command()
     options = parser.parse_args(argv)
     n = rank_command.ranks_to_start(parser, options.n)
@@ -52,7 +49,7 @@ def main(argv: list[str]) -> int:
             return run_all_algorithms(n, rank_command.without_ranks(argv), options.json)
         return run_job(n, rank_command.without_ranks(argv))
     if options.algorithms:
-        parser.error("--algorithms starts jobs of its own: use it with -n, not under a launcher")
+        parser.error("--algorithms starts its own jobs: use it with -n, not under a launcher")
     return run_rank(options)
 
 
@@ -68,8 +65,8 @@ def parser_of_command() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--device", default="cpu", help="device type of the tensors (default: cpu)")
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
-    parser.add_argument("--algorithms", action="store_true", help="then once more with every other algorithm")
-    parser.add_argument("--progress", action="store_true", help=argparse.SUPPRESS)  # of a job of run_job()
+    parser.add_argument("--algorithms", action="store_true", help="repeat with every other algorithm")
+    parser.add_argument("--progress", action="store_true", help=argparse.SUPPRESS)  # set by run_job()
     parser.add_argument(
         "--timeout",
         type=positive,
@@ -81,14 +78,14 @@ def parser_of_command() -> argparse.ArgumentParser:
 
 
 def run_job(n: int, argv: list[str], env: Mapping[str, str] | None = None) -> int:
-    """The exit status of a job of n ranks; on a terminal with a bar."""
+    """Exit status of a job of n ranks, with a bar on a terminal."""
     bar = Bar("selftest") if sys.stdout.isatty() else None
     words = [*argv, "--progress"] if bar else argv
     return child_job.run(rank_command.command_of_job(n, "selftest", words), env, bar)
 
 
 def run_rank(options: argparse.Namespace) -> int:
-    """All operations on this rank; the exit status."""
+    """Runs all operations on this rank; returns the exit status."""
     import torch
     import torch.distributed as dist
 
@@ -99,10 +96,10 @@ def run_rank(options: argparse.Namespace) -> int:
     device = torch.device(options.device)
     patience = timedelta(seconds=options.timeout)
     dist.init_process_group("mpi-gdr", timeout=patience)
-    if device.type != "cpu":  # the backend has selected one for this rank
+    if device.type != "cpu":  # the one that the backend selected for this rank
         device = torch.device(device.type, torch.get_device_module(device).current_device())
     rank, size = dist.get_rank(), dist.get_world_size()
-    # Beside the group's own keys; through the store, because the backend is what is in doubt.
+    # Through the store, because the backend is under test.
     store = dist.distributed_c10d._get_default_store()
     plan = operations.Plan(
         rank,
@@ -134,7 +131,7 @@ def run_rank(options: argparse.Namespace) -> int:
             check = Checker(name, rank, device)
             operations.run(name, check, plan)
             merged = exchange(store, rank, size, check.report(), patience + timedelta(seconds=30))
-            # An error on any rank ends the run on all: the group is then beyond use.
+            # An error on any rank makes the group unusable on all.
             sound = not any(
                 failure["expected"] == "no error" or failure["got"] == "no report"
                 for failure in merged["failures"]
@@ -145,7 +142,7 @@ def run_rank(options: argparse.Namespace) -> int:
     show(*tail(report))
     if rank == 0 and options.json:
         print(json.dumps(report), flush=True)
-    # Rank 0 is where the store lives: it leaves last.
+    # Rank 0 hosts the store: it must leave last.
     if sound:
         dist.barrier()
         dist.destroy_process_group()
@@ -153,7 +150,7 @@ def run_rank(options: argparse.Namespace) -> int:
 
 
 def forced(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables that take a choice away from the table."""
+    """Variables that override the table's choices."""
     return {
         name: value
         for name, value in sorted(env.items())
@@ -165,8 +162,8 @@ def forced(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def algorithm_sets(n: int) -> list[dict[str, str]]:
-    """Variables of jobs of n ranks that together run every algorithm of every collective: the k-th job forces
-    the k-th of each. Those for several nodes come last, if two can be made of the ranks."""
+    """Variables of jobs of n ranks that together run every algorithm: the k-th job forces the k-th one of
+    each collective. Sets for several nodes come last, if the ranks can form two."""
     from ..tools import schedule
 
     required = {"order": "ordered", "exact": "flat"}.get(os.environ.get("MPI_GDR_BITS", "").lower())
@@ -174,7 +171,7 @@ def algorithm_sets(n: int) -> list[dict[str, str]]:
     between_nodes: dict[str, list[str]] = {}
     for algorithm in schedule.algorithms():
         if required and "reduce" in algorithm["collective"] and not algorithm.get(required):
-            continue  # the variable refuses it
+            continue  # the variable excludes it
         names = between_nodes if algorithm["two_level"] else anywhere
         names.setdefault(algorithm["variable"], []).append(algorithm["name"])
 
@@ -187,7 +184,7 @@ def algorithm_sets(n: int) -> list[dict[str, str]]:
 
 
 def run_all_algorithms(n: int, argv: list[str], as_json: bool) -> int:
-    """The default table first, then each set. The worst status of all."""
+    """Runs the default table, then each set. Returns the worst status."""
     argv = [word for word in argv if word != "--algorithms"]
     status, reports = 0, []
     for variables in ({}, *algorithm_sets(n)):
@@ -211,7 +208,7 @@ def run_all_algorithms(n: int, argv: list[str], as_json: bool) -> int:
 
 
 def last_json(text: str) -> dict[str, Any] | None:
-    """The report among whatever else a launcher printed."""
+    """The report among a launcher's other output."""
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             report: dict[str, Any] = json.loads(line)

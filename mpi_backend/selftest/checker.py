@@ -1,7 +1,4 @@
-"""Collects the results of one rank, and brings those of all ranks together.
-
-Reports travel through the store, not through the backend under test.
-"""
+"""Collects one rank's results and merges all ranks', through the store and not the backend under test."""
 
 from __future__ import annotations
 
@@ -17,30 +14,30 @@ from .reference import Expected, bits, compare
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-Failure = dict[str, object]  # operation, rank, got, expected, and what names the case
-MOST_FAILURES = 5  # kept per operation and rank: one broken kernel would otherwise fill the screen
+Failure = dict[str, object]  # operation, rank, got, expected, and the case's parameters
+MOST_FAILURES = 5  # per operation and rank: a broken kernel would fill the screen
 
 
 class RankResult(TypedDict):
-    """Of one operation on one rank."""
+    """One operation on one rank."""
 
     operation: str
     cases: int
     wrong: int
-    worst: float  # error, as a part of its bound
+    worst: float  # largest error / bound
     failures: list[Failure]
     digests: list[tuple[str, str]]  # (case, digest of its result)
 
 
 class _ResultOptional(TypedDict, total=False):
-    not_run: bool  # an earlier operation has failed; then without the others
+    not_run: bool  # an earlier operation failed; the following are missing then
     wrong: int
     differ: int
     worst: float
 
 
 class Result(_ResultOptional):
-    """Of one operation on all ranks."""
+    """One operation on all ranks."""
 
     operation: str
     cases: int
@@ -71,7 +68,7 @@ class Checker:
         equal_on_all: bool = False,
         **what: object,
     ) -> None:
-        """One case. `what` names it: dtype, op, count and so on. `equal_on_all`: all ranks must hold the same
+        """Checks a case, named by `what`: dtype, op and so on. `equal_on_all`: all ranks must hold the same
         bits."""
         self.cases += 1
         if isinstance(expected, torch.Tensor):
@@ -90,7 +87,6 @@ class Checker:
             self.digests.append((_words(what), hashlib.sha256(bits(got)).hexdigest()[:16]))
 
     def that(self, true: bool, got: object, expected: object, **what: object) -> None:
-        """One case that is not about a tensor."""
         self.cases += 1
         if not true:
             self.fail(got=got, expected=expected, **what)
@@ -117,7 +113,7 @@ def _words(what: dict[str, object]) -> str:
 
 
 def merge(reports: list[RankResult]) -> Result:
-    """One operation, all ranks in rank order: sums, and the comparison of the digests."""
+    """Merges reports in rank order: sums, and a comparison of the digests."""
     first = reports[0]
     failures = [failure for report in reports for failure in report["failures"]]
     differ = 0
@@ -146,8 +142,7 @@ def merge(reports: list[RankResult]) -> Result:
 
 
 def exchange(store: Store, rank: int, size: int, report: RankResult, patience: timedelta) -> Result:
-    """The merged report of one operation, on all ranks. Ranks that say nothing for `patience` are a
-    failure."""
+    """The merged report of one operation, on all ranks. A rank without one after `patience` is a failure."""
     key = f"mpi-gdr-selftest/{report['operation']}"
     store.set(f"{key}/{rank}", json.dumps(report))
     if rank == 0:

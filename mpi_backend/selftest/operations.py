@@ -1,7 +1,5 @@
-"""Every operation, as a function that runs its cases. All ranks run the same cases in the same order.
-
-A case that one rank cannot take part in would make the others wait: nothing here depends on a result.
-"""
+"""Every operation as a function that runs its cases: the same ones in the same order on all ranks, whatever
+the results, because a rank that skips a case would make the others wait."""
 
 from __future__ import annotations
 
@@ -19,14 +17,14 @@ from .reference import FACTOR, reduced, values
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 REDUCIBLE = (*FLOATS, *INTEGERS, torch.bool)
-# Moved, never reduced: the type does not matter, only the size of an item.
+# Moved, never reduced: only the item size matters.
 MOVABLE = (*REDUCIBLE, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.uint16, torch.uint32)
 BITWISE = ("band", "bor", "bxor")
 OPS = ("sum", "avg", "premul_sum", "product", "min", "max", *BITWISE)
 
 
 class Plan(NamedTuple):
-    """What all operations run on."""
+    """Ranks and sizes of all operations."""
 
     rank: int
     size: int
@@ -55,7 +53,7 @@ def reduce_op(op: str) -> dist.ReduceOp:
 
 
 def supports(op: str, dtype: torch.dtype) -> bool:
-    """Whether torch.distributed reduces this dtype so."""
+    """Whether torch.distributed supports the op on this dtype."""
     if op == "premul_sum":
         return dtype.is_floating_point
     if op in BITWISE:
@@ -78,21 +76,21 @@ def reductions(plan: Plan, large: bool = True) -> Iterator[tuple[torch.dtype, st
 
 
 def movements(plan: Plan) -> Iterator[tuple[torch.dtype, int]]:
-    """(dtype, count) of what only moves."""
+    """(dtype, count) of every case that only moves data."""
     for dtype in MOVABLE:
         yield from ((dtype, count) for count in plan.counts)
     yield from ((torch.float32, count) for count in plan.large)
 
 
 def data(dtype: torch.dtype, count: int, rank: int, plan: Plan, seed: int = 0) -> torch.Tensor:
-    """Something to move."""
+    """Values to move."""
     if dtype.itemsize == 1 and dtype.is_floating_point:
         return values(torch.uint8, count, rank, plan.size, seed=seed).view(dtype)
     return values(dtype, count, rank, plan.size, pattern="random", seed=seed)
 
 
 def all_inputs(dtype: torch.dtype, op: str, pattern: str, count: int, plan: Plan) -> list[torch.Tensor]:
-    """What each rank contributes."""
+    """Each rank's contribution."""
     return [values(dtype, count, r, plan.size, op=op, pattern=pattern) for r in range(plan.size)]
 
 
@@ -164,7 +162,7 @@ def reduce_scatter(check: Checker, plan: Plan) -> None:
         pieces = (
             list(check.put(inputs[plan.rank]).split(count)) if count else [check.put(inputs[0])] * plan.size
         )
-        pieces = [piece.clone() for piece in pieces]  # apart in memory
+        pieces = [piece.clone() for piece in pieces]  # separate memory
         output = check.put(torch.zeros(count, dtype=dtype))
         dist.reduce_scatter(output, pieces, reduce_op(op))
         mine = [t.narrow(0, plan.rank * count, count) for t in inputs]
@@ -201,9 +199,9 @@ def all_to_all_single(check: Checker, plan: Plan) -> None:
 
 def all_to_all_uneven(check: Checker, plan: Plan) -> None:
     if os.environ.get("MPI_GDR_ALLTOALL_ALGO") == "bruck":
-        return  # refuses uneven splits
+        return  # supports even splits only
     for dtype, count in movements(plan):
-        # From rank s to rank d; some pairs exchange nothing.
+        # rows[s][d]: elements from rank s to rank d; some are 0.
         rows = [[(s * 3 + d * 5) % 4 * count // 3 for d in range(plan.size)] for s in range(plan.size)]
         inputs = [data(dtype, sum(rows[s]), s, plan) for s in range(plan.size)]
         mine = []
@@ -225,7 +223,7 @@ def send_recv(check: Checker, plan: Plan) -> None:
         outgoing = [check.put(data(dtype, count, plan.rank, plan, seed)) for seed in (1, 2)]
         incoming = [check.put(torch.zeros_like(t)) for t in outgoing]
         sends = [dist.isend(outgoing[tag], to, tag=tag) for tag in (0, 1)]
-        for tag in (1, 0):  # against the order of sending: tags tell them apart
+        for tag in (1, 0):  # reverse order of the sends: tags must match
             dist.recv(incoming[tag], source, tag=tag)
         for work in sends:
             work.wait()
@@ -236,20 +234,20 @@ def send_recv(check: Checker, plan: Plan) -> None:
 
 def recv_any_source(check: Checker, plan: Plan) -> None:
     for receiver in plan.roots():
-        for tag, count in enumerate(plan.counts):  # a tag of its own: any source means any of its messages
+        for tag, count in enumerate(plan.counts):  # one tag per count: any source matches any of its messages
             if plan.rank != receiver:
                 dist.send(check.put(data(torch.float32, count, plan.rank, plan)), receiver, tag=tag)
                 continue
-            heard = []
+            sources = []
             for _ in range(plan.size - 1):
                 tensor = check.put(torch.zeros(count))
                 source = dist.recv(tensor, None, tag=tag)
-                heard.append(source)
+                sources.append(source)
                 expected = data(torch.float32, count, source, plan)
                 check.result(tensor, expected, dtype=torch.float32, count=count, source=source)
             others = [r for r in range(plan.size) if r != receiver]
-            check.that(sorted(heard) == others, sorted(heard), others, count=count)
-        dist.barrier()  # a message for the next receiver is not for this one
+            check.that(sorted(sources) == others, sorted(sources), others, count=count)
+        dist.barrier()  # keeps messages for the next receiver apart
 
 
 def barrier(check: Checker, plan: Plan) -> None:
@@ -368,7 +366,7 @@ OPERATIONS: dict[str, Callable[[Checker, Plan], None]] = {
 
 
 def run(name: str, check: Checker, plan: Plan) -> bool:
-    """Runs one operation. False if it raised: later ones cannot be trusted to match between the ranks."""
+    """Runs one operation. False if it raised: later ones need not match between the ranks."""
     try:
         OPERATIONS[name](check, plan)
         return True

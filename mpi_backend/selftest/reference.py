@@ -1,8 +1,8 @@
-"""Inputs that every rank can compute for all ranks, what must come out, and how far off a result may be.
+"""Inputs that every rank can compute for all ranks, expected results and error bounds.
 
-Two patterns for floats. "exact": values whose every partial result is representable, so that any order of
-reduction gives the same bits. "random": normal values, compared within a bound on the rounding errors; the
-bound is derived in docs/selftest.md. Integers and data movement are always exact.
+Two patterns for floats. "exact": every partial result is representable, so that any order of reduction gives
+the same bits. "random": normal values, compared within a bound on rounding errors, derived in
+docs/selftest.md. Integers and data movement are always exact.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import NamedTuple
 import torch
 
 FACTOR = 0.5  # of PREMUL_SUM: a power of two keeps the exact pattern exact
-# At most so many ranks give an element a value that is not neutral: 64 * 2 = 128 still fits the 8 bits of
-# bfloat16, with one to spare for FACTOR.
+# Most ranks that give an element a non-neutral value: 64 * 2 = 128 fits bfloat16's 8 bits, FACTOR included.
 MOST_CONTRIBUTORS = 64
-MOST_FACTORS = 8  # likewise for products: 2^8 fits float16
+MOST_FACTORS = 8  # for products: 2^8 fits float16
 
 
 class Expected(NamedTuple):
-    """What must come out."""
+    """An expected result."""
 
-    values: torch.Tensor  # in the dtype of the result
+    values: torch.Tensor  # in the result's dtype
     reference: torch.Tensor | None = None  # float64, with `bound`: |result - reference| <= bound
     bound: torch.Tensor | None = None
 
@@ -35,7 +34,7 @@ class Mismatch(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index
     got: object
     expected: object
-    wrong: int  # elements
+    wrong: int  # number of wrong elements
 
 
 def values(
@@ -48,10 +47,10 @@ def values(
     pattern: str = "exact",
     seed: int = 0,
 ) -> torch.Tensor:
-    """What `rank` contributes: on the host, equal wherever it is computed."""
+    """`rank`'s contribution, on the host; the same wherever it is computed."""
     generator = torch.Generator().manual_seed((seed * 1_000_003 + rank) * 7919 + count)
     if dtype == torch.bool:
-        # Few ones for OR, few zeros for AND: otherwise one rank alone decides every element.
+        # Few ones for OR, few zeros for AND: otherwise a single rank decides every element.
         likely = 1 / size if op in ("sum", "max", "bor", "bxor") else 1 - 1 / size
         return torch.rand(count, generator=generator) < likely
     if dtype.is_complex:
@@ -62,7 +61,7 @@ def values(
         return torch.randint(low, high, (count,), generator=generator, dtype=torch.int64).to(dtype)
     if pattern == "random":
         normal = torch.randn(count, generator=generator, dtype=torch.float64)
-        if op == "product":  # log-normal, so that the product of all ranks stays near 1
+        if op == "product":  # log-normal: the product of all ranks stays near 1
             normal = torch.exp(normal.clamp(-3, 3) / math.sqrt(size)) * (1 - 2 * (normal > 0.3).double())
         return normal.to(dtype)
     most = MOST_FACTORS if op == "product" else MOST_CONTRIBUTORS
@@ -89,7 +88,7 @@ def reduced(inputs: list[torch.Tensor], op: str, pattern: str) -> Expected:
     if dtype == torch.bool:
         return Expected(stacked.any(0) if op == "sum" else stacked.all(0))
     if not dtype.is_floating_point:
-        wide = stacked.to(torch.int64)  # wraps as the narrow type does: 2^64 is a multiple of its range
+        wide = stacked.to(torch.int64)  # wraps as the narrow type: 2^64 is a multiple of its range
         if op == "product":
             return Expected(wide.prod(0).to(dtype))
         total = wide.sum(0).to(dtype)
@@ -104,21 +103,21 @@ def reduced(inputs: list[torch.Tensor], op: str, pattern: str) -> Expected:
     if pattern == "exact":
         return Expected(reference.to(dtype))
     info = torch.finfo(dtype)
-    # size - 1 operations, one more for the factor or the division, one for slack of second order; and the
-    # same again in float64 for the reference itself. A result may underflow, by one subnormal each time.
+    # size - 1 operations, one for the factor or the division, one for second-order terms; twice, for the
+    # float64 reference's own errors. Each may also underflow by one subnormal.
     unit = info.eps / 2 + torch.finfo(torch.float64).eps / 2
     bound = (size + 1) * (unit * magnitude + info.tiny * info.eps)
     return Expected(reference.to(dtype), reference, bound)
 
 
 def bits(tensor: torch.Tensor) -> bytes:
-    """The bytes of a tensor. Minus zero and NaN payloads count: equal results are equal bits."""
+    """A tensor's bytes, in which minus zero and NaN payloads count."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return ctypes.string_at(flat.data_ptr(), flat.nbytes) if flat.numel() else b""
 
 
 def compare(got: torch.Tensor, expected: Expected) -> tuple[Mismatch | None, float]:
-    """(the first wrong element or None, largest error as a part of its bound)."""
+    """(first wrong element or None, largest error / bound)."""
     got = got.detach().cpu().reshape(-1)
     want = expected.values.reshape(-1)
     if got.dtype != want.dtype or got.numel() != want.numel():
@@ -129,7 +128,7 @@ def compare(got: torch.Tensor, expected: Expected) -> tuple[Mismatch | None, flo
         return None, 0.0
     worst = 0.0
     if expected.reference is None or expected.bound is None:
-        # As bytes: float8 has no comparison. Zeros of either sign are equal; the order may decide the sign.
+        # As bytes: float8 has no comparison. In wider types zeros of either sign are equal.
         if bits(got) == bits(want):
             return None, 0.0
         if got.dtype.itemsize == 1:

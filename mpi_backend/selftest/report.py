@@ -1,4 +1,4 @@
-"""The report of `mpi-gdr selftest` as text: a table, the failures, one line of verdict."""
+"""`mpi-gdr selftest` as text: a table, the failures, a verdict."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 20
 HEADS = ("operation", "cases", "largest error / bound", "result")
-WIDTHS = (max(map(len, OPERATIONS)), 8, len(HEADS[2]), len(HEADS[3]))  # rows are shown as they come
-NUMBERS = (1, 2)  # columns
+WIDTHS = (max(map(len, OPERATIONS)), 8, len(HEADS[2]), len(HEADS[3]))  # rows are printed as they come
+NUMBERS = (1, 2)  # right-aligned columns
 
 
 def as_text(report: Report) -> str:
@@ -24,7 +24,7 @@ def as_text(report: Report) -> str:
 
 
 def head(report: Report) -> list[str]:
-    """What is shown in front of the rows."""
+    """The lines before the rows."""
     lines = [*rank_command.summary_lines(report["info"]), f"tensors on {report['device']}"]
     lines += [f"forced by {name}: {value}" for name, value in report["forced"].items()]
     rule = ["-" * width for width in WIDTHS]
@@ -32,7 +32,7 @@ def head(report: Report) -> list[str]:
 
 
 def row_line_of(row: Result) -> str:
-    """The line of one operation."""
+    """One operation's line."""
     if row.get("not_run"):
         return row_line((row["operation"], "0", "", "not run"), WIDTHS, NUMBERS)
     worst = f"{row['worst']:.2f}" if row.get("worst") else "exact"
@@ -41,7 +41,7 @@ def row_line_of(row: Result) -> str:
 
 
 def tail(report: Report) -> list[str]:
-    """The failures, and the verdict."""
+    """The failures and the verdict."""
     failures = [failure for row in report["operations"] for failure in row["failures"]]
     lines = [f"FAILED {failure_line(failure)}" for failure in failures[:MOST_SHOWN]]
     if len(failures) > MOST_SHOWN:
@@ -50,17 +50,17 @@ def tail(report: Report) -> list[str]:
 
 
 def describe_failure(row: Result) -> str:
-    """The last cell of an operation that failed."""
+    """The result cell of an operation that failed."""
     parts = []
     if row.get("wrong"):
         parts.append(f"{row['wrong']} wrong")
     if row.get("differ"):
         parts.append(f"{row['differ']} differ between ranks")
-    return "FAILED: " + (", ".join(parts) or "a rank was silent")
+    return "FAILED: " + (", ".join(parts) or "a rank sent no report")
 
 
 def failure_line(failure: Failure) -> str:
-    """One failure with all that names its case."""
+    """One failure with its case's parameters."""
     rest = {
         key: value for key, value in failure.items() if key not in ("operation", "rank", "got", "expected")
     }

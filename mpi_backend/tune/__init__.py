@@ -1,8 +1,7 @@
-"""`mpi-gdr tune`: measures the algorithms on this machine and writes a selection table for MPI_GDR_TUNING.
+"""`mpi-gdr tune`: measures the algorithms on this machine and writes a table for MPI_GDR_TUNING.
 
-docs/tuning.md says what is measured and how the table is made. This process starts one job for each number of
-ranks and writes the file; under a launcher the ranks themselves are the only job. torch is imported by the
-ranks, and here where their result is turned into a table.
+See docs/tuning.md. Without a launcher this process starts one job per number of ranks; under one, the ranks
+are the only job. The table is made in this process or on rank 0; only that and the ranks import torch.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from ..bench.options import COLLECTIVES as ALL_COLLECTIVES
 from ..command_line import Parser, names_among
 from .table import JobResult
 
-# Of all_to_all only one algorithm allows all splits, and messages have none to choose.
+# A single algorithm of all_to_all supports uneven splits, and messages have none to choose.
 COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name not in ("all_to_all", "sendrecv"))
 DTYPES = ("float32", "bfloat16", "int32")
 MOST_LOAD = 0.5  # load average
-# What would choose instead of what is measured.
+# Variables that would override the algorithm under measurement.
 UNWANTED = re.compile(r"MPI_GDR_(\w+_ALGO|SELECT|TUNING|BITS)$")
 
 
 def main(argv: list[str]) -> int:
-    """0; 1 if a job failed; 2 for a wrong command line."""
+    """Exit status: 0; 1 if a job failed; 2 for a wrong command line."""
     parser = parser_of_command()
     options = parser.parse_args(argv)
     options.load = os.getloadavg()[0]
@@ -43,10 +42,10 @@ def main(argv: list[str]) -> int:
         parser.error(f"-f {options.stepfactor} is less than 2")
     if rank_command.is_rank(os.environ):
         if options.ranks is not None:
-            parser.error("-n: leave it out under a launcher, whose ranks are what is measured")
+            parser.error("-n: leave it out under a launcher; its ranks are measured")
         return run_rank(options, argv)
     if options.ranks is None:
-        parser.error("no launcher started this process: say `mpi-gdr tune -n RANKS`")
+        parser.error("no launcher started this process: use `mpi-gdr tune -n RANKS`")
     return run_jobs(options, argv)
 
 
@@ -103,20 +102,20 @@ def parser_of_command() -> argparse.ArgumentParser:
         "--library-order",
         dest="native_order",
         action="store_true",
-        help="let the MPI library reduce floats where it is faster, in an order that is its own affair",
+        help="let the MPI library reduce floats where it is faster, in an order that may vary",
     )
     add(
         "--extend",
         action="store_true",
-        help="rows of a group size hold up to the next one measured, those of the largest for all above",
+        help="rows of a group size apply up to the next measured size, rows of the largest to all above",
     )
     add("--json", metavar="FILE", help="also write all medians as JSON; -: to standard output")
-    add("--result", help=argparse.SUPPRESS)  # of a job that this command started: where its medians go
+    add("--result", help=argparse.SUPPRESS)  # file for the medians of a job that this command started
     return parser
 
 
 def positive_seconds(text: str) -> float:
-    """Reads seconds above 0; for argparse."""
+    """Parses seconds above 0; for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -127,7 +126,7 @@ def positive_seconds(text: str) -> float:
 
 
 def rank_counts(text: str) -> list[int]:
-    """ "8": the powers of two from 2 and 8 itself. "2,3": these."""
+    """ "8": the powers of two from 2, and 8 itself. "2,3": these."""
     try:
         counts = sorted({int(part) for part in text.split(",")})
     except ValueError:
@@ -141,7 +140,7 @@ def rank_counts(text: str) -> list[int]:
 
 
 def names_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
-    """Reads some of these, separated by commas."""
+    """Parser of some of `known`, separated by commas."""
     return lambda text: tuple(names_among(text, known))
 
 
@@ -149,10 +148,10 @@ def names_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
 
 
 def run_jobs(options: argparse.Namespace, argv: list[str]) -> int:
-    """A job per number of ranks, then the table; the exit status."""
+    """Runs a job per number of ranks and writes the table; returns the exit status."""
     if is_loaded(options):
         print(
-            f"mpi-gdr tune: the load average is {options.load:.2g}: beside other programs medians are chance",
+            f"mpi-gdr tune: the load average is {options.load:.2g}: other programs distort medians",
             file=sys.stderr,
         )
     environment = {name: value for name, value in os.environ.items() if not UNWANTED.match(name)}
@@ -177,7 +176,7 @@ def run_jobs(options: argparse.Namespace, argv: list[str]) -> int:
 def run_job(
     options: argparse.Namespace, ranks: int, out: Path, environment: dict[str, str]
 ) -> tuple[int, str]:
-    """(status, what it printed). Its rank 0 writes the result to `out`."""
+    """(status, output) of a job, whose rank 0 writes the result to `out`."""
     words = ["--time", str(options.time / len(options.ranks)), "--result", str(out)]
     words += ["-b", str(options.minbytes), "-e", str(options.maxbytes), "-f", str(options.stepfactor)]
     words += ["--collectives", ",".join(options.collectives), "--dtypes", ",".join(options.dtypes)]
@@ -196,14 +195,14 @@ def run_job(
 
 
 def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
-    """Measures on the ranks of this job; rank 0 writes."""
+    """Measures on this job's ranks; rank 0 writes. Returns the exit status."""
     import torch.distributed as dist
 
     from .measure import measure_job
 
     chosen = [name for name in os.environ if UNWANTED.match(name)]
     if chosen:
-        print(f"mpi-gdr tune: {', '.join(chosen)}: expected not to be set while measuring", file=sys.stderr)
+        print(f"mpi-gdr tune: {', '.join(chosen)}: unset these while measuring", file=sys.stderr)
         return 2
     dist.init_process_group("mpi-gdr")
     result = measure_job(options)
@@ -214,7 +213,7 @@ def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
 
 
 def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult]) -> int:
-    """Writes what was measured, as a table and as JSON; says what it changes."""
+    """Writes the measurements as a table and as JSON, and prints a summary; returns the exit status."""
     from ..tools import schedule
     from .report import summary
     from .table import choose, table_text
@@ -227,7 +226,7 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult
         print(written) if options.json == "-" else Path(options.json).write_text(written + "\n")
     choices = choose(results, options.native_order)
     text = table_text(results, choices, shlex.join(["mpi-gdr", "tune", *argv]), options.extend, options.load)
-    schedule.parse_table(text, options.out)  # never a file that cannot be loaded
+    schedule.parse_table(text, options.out)  # the file must be loadable
     if options.out == "-":
         print(text, end="")
         return 0
@@ -250,5 +249,5 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult
 
 
 def is_loaded(options: argparse.Namespace) -> bool:
-    """Whether other programs ran when the command began, so that its choices may be wrong."""
+    """Whether other programs ran when the command began, which distorts the choices."""
     return options.load > MOST_LOAD

@@ -1,8 +1,8 @@
-"""The ranks' side of `mpi-gdr tune`: every algorithm that can run a call, timed in turn. All ranks call this
-together and run the same calls; rank 0 decides how long.
+"""The ranks of `mpi-gdr tune`: times in turn every algorithm that supports a call. All ranks run the same
+calls.
 
-A group has one algorithm for each collective. So there is a group over all ranks for the first algorithm of
-each collective, one for the second, and so on.
+A group has one algorithm per collective, so there is a group over all ranks for the first algorithm of each
+collective, one for the second, and so on.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 BLOCKS = ("all_gather", "reduce_scatter", "gather", "scatter")
 LEAST_ROUNDS, MOST_ROUNDS = 3, 40
-# A candidate so many times slower than the best one is not measured any further.
-HOPELESS = 3.0
+# A candidate this many times slower than the best is dropped.
+MAX_SLOWDOWN = 3.0
 
 
 Groups = list[tuple["ProcessGroup", dict[str, str]]]
@@ -41,19 +41,19 @@ class Case(NamedTuple):
 
     collective: str
     dtype: str
-    bytes: int  # of the whole buffer, or of one rank's block: what the table's rows count
-    whole: int  # of the whole buffer
+    bytes: int  # the table's unit: whole buffer, or one rank's block
+    whole: int  # whole buffer
 
 
 class Operation(NamedTuple):
     """A case with its buffers."""
 
     call: Callable[[ProcessGroup], None]  # on a group
-    fill: Callable[[], None]  # rewrites everything that the call reads
+    fill: Callable[[], None]  # rewrites all that the call reads
 
 
 def measure_job(options: argparse.Namespace) -> JobResult:
-    """The result of this job; its keys are what --json writes. On all ranks alike."""
+    """This job's result, as --json writes it; on all ranks."""
     from .. import child_job, rank_command
     from ..tools import schedule
 
@@ -69,10 +69,10 @@ def measure_job(options: argparse.Namespace) -> JobResult:
     }
     end = time.monotonic() + options.time
     for done, case in enumerate(cases):
-        # What earlier ones did not need is for the later ones, which are larger.
+        # Time left over by earlier cases goes to later ones, which are larger.
         share = max(end - time.monotonic(), 0.0) / (len(cases) - done)
         result["points"].append(measure_case(case, groups, rank, ranks, share))
-        if rank == 0 and options.result:  # for the progress bar of the command that started this job
+        if rank == 0 and options.result:  # for the starter's progress bar
             state = f"{case.collective} {case.dtype} {size_text(case.bytes)}"
             child_job.report_progress(done + 1, len(cases), state)
     return result
@@ -97,7 +97,7 @@ def all_cases(options: argparse.Namespace, ranks: int) -> list[Case]:
 
 
 def make_groups(listed: list[AlgorithmInfo]) -> Groups:
-    """(group, {collective: its algorithm}). Without all_to_all, whose other algorithm needs even splits."""
+    """(group, {collective: its algorithm})."""
     from .. import Options
 
     names: dict[str, list[str]] = {}
@@ -117,19 +117,19 @@ def make_groups(listed: list[AlgorithmInfo]) -> Groups:
 
 
 def backend_of(group: ProcessGroup) -> MpiBackend:
-    """Of the group's CPU tensors."""
+    """The backend of the group's CPU tensors."""
     return group._get_backend(torch.device("cpu"))
 
 
 def measure_case(case: Case, groups: Groups, rank: int, ranks: int, seconds: float) -> Point:
-    """One point: median and lower quartile of each algorithm that can run it, in microseconds."""
+    """Median and lower quartile of each algorithm that supports the case, in microseconds."""
     dtype = torch.uint8 if case.dtype == "any" else getattr(torch, case.dtype)
     count = case.bytes // dtype.itemsize
     type_name = str(dtype).removeprefix("torch.")
     candidates: dict[str, ProcessGroup] = {}
     for group, chosen in groups:
         wanted = chosen.get(case.collective)
-        # Where it cannot run the call, the group takes another one.
+        # A group whose algorithm does not support the call uses another.
         if wanted and backend_of(group).algorithm(case.collective, count, type_name) == wanted:
             candidates[wanted] = group
     built_in = backend_of(dist.group.WORLD).algorithm(case.collective, count, type_name)
@@ -150,7 +150,7 @@ def measure_case(case: Case, groups: Groups, rank: int, ranks: int, seconds: flo
 def race(
     operation: Operation, candidates: dict[str, ProcessGroup], keep: str, rewrite: bool, seconds: float
 ) -> dict[str, list[float]]:
-    """Times of the slowest rank, by call: rounds in which each candidate has its turn, until time is up."""
+    """Times of the slowest rank, by call: rounds with a turn of each candidate until a rank's time is up."""
     calls = 2 if rewrite else 10
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     running = list(candidates)
@@ -169,9 +169,9 @@ def race(
         for i, name in enumerate(order):
             samples[name] += slowest[i * calls : (i + 1) * calls]
         best = min(quantile(samples[name], 0.5) for name in running)
-        # The times are equal on all ranks, so that these decisions are; the clocks are not.
+        # Equal on all ranks, unlike the clocks, so that all decide alike.
         running = [
-            name for name in running if name == keep or quantile(samples[name], 0.5) <= HOPELESS * best
+            name for name in running if name == keep or quantile(samples[name], 0.5) <= MAX_SLOWDOWN * best
         ]
         if turn + 1 < LEAST_ROUNDS:
             continue
@@ -181,8 +181,8 @@ def race(
 
 
 def timed(operation: Operation, group: ProcessGroup, calls: int, rewrite: bool) -> list[float]:
-    """Microseconds of each call on this rank, as bench takes them: small calls back to back, large ones
-    with rewritten buffers and a common start."""
+    """Microseconds of each call on this rank by bench's protocol: small calls back to back, large ones with
+    rewritten buffers and a common start."""
     times = []
     if not rewrite:
         operation.call(group)  # after another candidate's turn
@@ -198,14 +198,14 @@ def timed(operation: Operation, group: ProcessGroup, calls: int, rewrite: bool) 
 
 
 def over_ranks(numbers: list[float], op: dist.ReduceOp) -> list[float]:
-    """Each number reduced over the ranks."""
+    """Each number reduced over the ranks. Collective."""
     tensor = torch.tensor(numbers, dtype=torch.float64)
     dist.all_reduce(tensor, op)
     return tensor.tolist()
 
 
 def quantile(numbers: list[float], q: float) -> float:
-    """Between the two that are nearest, if it falls between them."""
+    """The q-quantile, interpolated linearly."""
     ordered = sorted(numbers)
     place = q * (len(ordered) - 1)
     low = int(place)
@@ -213,12 +213,12 @@ def quantile(numbers: list[float], q: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-# ---- the calls --------------------------------------------------------------------------------------------
-# `count`: elements of the buffer, or of one block where the collective has blocks.
+# ---- calls ------------------------------------------------------------------------------------------------
+# `count`: elements of the buffer, or of one block if the collective has blocks.
 
 
 def source(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Sums over the ranks stay small."""
+    """Values whose sums over the ranks stay small."""
     return torch.full((count,), rank % 3, dtype=dtype)
 
 

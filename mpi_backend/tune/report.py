@@ -1,4 +1,4 @@
-"""What `mpi-gdr tune` shows: what its table changes."""
+"""Summary of a table that `mpi-gdr tune` made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .table import MOST, Curve, JobResult, allows_native, size_text
 
 
 def summary(results: list[JobResult], curves: list[Curve], library_order: bool) -> list[str]:
-    """A line for each curve: what is taken, and how much faster than the built-in choice."""
+    """A line per curve: the choice and its speedup over the built-in one."""
     lines = [f"{'collective':<16}{'ranks':>5}  {'dtype':<9} {'against built-in':<28} choice"]
     for curve in curves:
         ratios = [
@@ -31,7 +31,7 @@ def summary(results: list[JobResult], curves: list[Curve], library_order: bool) 
 
 
 def left_out(curves: list[Curve], library_order: bool) -> list[str]:
-    """Where the library's own reduction is faster and was not taken."""
+    """Curves where the library's own reduction is faster but not allowed."""
     lines = []
     for curve in curves:
         if allows_native(curve.collective, curve.dtype, library_order):

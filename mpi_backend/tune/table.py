@@ -1,4 +1,4 @@
-"""From medians to a selection table. Pure: neither torch nor MPI."""
+"""Makes a selection table from medians. Needs neither torch nor MPI."""
 
 from __future__ import annotations
 
@@ -13,36 +13,35 @@ from typing import NamedTuple, TypedDict
 from .. import host
 from ..reports import JobSummary
 
-# `adaptive` is taken for `staged` unless it takes so many times as long.
+# `adaptive` replaces `staged` unless it takes this many times as long.
 ADAPTIVE_PAYS = 1.25
-# A switch to another algorithm must win by more than this, or the neighbour's choice stays: limits between
-# algorithms that are about equal would be noise.
+# A switch of algorithm must win by more than this: limits between about equal algorithms would be noise.
 HYSTERESIS = 1.05
 INTEGERS = ("int32",)
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
-# What a measured dtype stands for. float32: for all that have no rows of their own, below the others.
+# Conditions of a measured dtype's rows. float32 stands for all without rows of their own, below the others.
 CONDITIONS = {"any": "", "float32": "", "bfloat16": "dtype=half", "int32": "dtype=integer"}
 MOST = 2**64 - 1
-# Rows begin at 0 and end nowhere if what was measured begins as small and ends as large as this, of the whole
-# buffer. Otherwise they keep to what was measured.
+# Rows start at 0 if the least measured bytes are at most SMALL, and are open-ended if the largest whole
+# buffer is at least LARGE.
 SMALL, LARGE = 1 << 10, 16 << 20
 
 
 class Point(TypedDict):
-    """One call at one size: the times of each algorithm that can run it."""
+    """One call at one size: the times of each algorithm that supports it."""
 
     collective: str
     dtype: str
-    bytes: int  # what the rows of the table count
-    whole: int  # of the whole buffer
-    built_in: str  # what the table in force takes
+    bytes: int  # the table's unit
+    whole: int  # whole buffer
+    built_in: str  # choice of the table in force
     median_us: dict[str, float]
     quartile_us: dict[str, float]
     calls: dict[str, int]
 
 
 class JobResult(TypedDict):
-    """What one job has measured."""
+    """One job's measurements."""
 
     ranks: int
     reach: str
@@ -51,14 +50,14 @@ class JobResult(TypedDict):
 
 
 class Curve(NamedTuple):
-    """What was chosen for one collective, number of ranks and dtype, by growing bytes."""
+    """Choices for a collective, number of ranks and dtype, by growing bytes."""
 
     ranks: int
     reach: str
     collective: str
     dtype: str
     points: list[Point]
-    algorithms: list[str]  # of each point
+    algorithms: list[str]  # by point
 
     def segments(self) -> list[tuple[int, int, str]]:
         """(from, to, algorithm) in bytes, [from, to)."""
@@ -77,7 +76,7 @@ class Curve(NamedTuple):
 
 
 def choose(results: Iterable[JobResult], library_order: bool) -> list[Curve]:
-    """`results` of the jobs, as measure.py makes them. `library_order`: native may reduce floats."""
+    """One curve per job, collective and dtype. `library_order`: native may reduce floats."""
     curves = []
     for result in results:
         keys = dict.fromkeys((p["collective"], p["dtype"]) for p in result["points"])
@@ -90,13 +89,13 @@ def choose(results: Iterable[JobResult], library_order: bool) -> list[Curve]:
 
 
 def allows_native(collective: str, dtype: str, library_order: bool) -> bool:
-    """Whether the library's own algorithm may be taken."""
+    """Whether the library's own algorithm is allowed."""
     return library_order or collective not in REDUCTIONS or dtype in INTEGERS
 
 
 def with_hysteresis(points: list[Point], native: bool) -> list[str]:
-    """The fastest of each point, unless the choice of the point before (at first, the built-in one) is
-    about as fast. The lower quartiles must agree: they hardly see what else the machine does."""
+    """The fastest algorithm of each point, unless the previous point's (at first, the built-in one) is about
+    as fast. Lower quartiles must agree, because other load hardly affects them."""
     chosen: list[str] = []
     for point in points:
         medians, quartiles = (
@@ -111,28 +110,27 @@ def with_hysteresis(points: list[Point], native: bool) -> list[str]:
             or (medians[name] * HYSTERESIS < medians[before] and quartiles[name] < quartiles[before])
         ]
         chosen.append(min(better, key=lambda name: medians[name]) if better else before)
-        # Ordinary tensors were timed, for which it is staged and one flag more; for those in group memory it
-        # is several times as fast.
+        # On the timed ordinary tensors adaptive is staged plus a flag; in group memory it is much faster.
         if chosen[-1] == "staged" and medians.get("adaptive", math.inf) < ADAPTIVE_PAYS * medians["staged"]:
             chosen[-1] = "adaptive"
     return chosen
 
 
 def limit_between(low: int, high: int) -> int:
-    """The power of two in the middle between two sizes, rather above it than below."""
+    """The power of two next to the geometric mean of two sizes, not below it."""
     return 1 << math.ceil((math.log2(low) + math.log2(high)) / 2)
 
 
 def table_text(
     results: list[JobResult], curves: list[Curve], command: str, extend: bool, load: float = 0.0
 ) -> str:
-    """The file, with what it was made from as comments."""
+    """The file, with its measurements as comments."""
     lines = header(results, command, extend, load)
     sizes = sorted({result["ranks"] for result in results})
     for ranks in sizes:
         for collective in dict.fromkeys(curve.collective for curve in curves if curve.ranks == ranks):
             mine = [c for c in curves if (c.ranks, c.collective) == (ranks, collective)]
-            # The first row that fits wins: the general ones last.
+            # The first matching row wins: general ones come last.
             mine.sort(key=lambda curve: CONDITIONS[curve.dtype] == "")
             general = mine[-1] if CONDITIONS[mine[-1].dtype] == "" else None
             for curve in mine:
@@ -145,7 +143,7 @@ def table_text(
 
 
 def condition_on_ranks(ranks: int, sizes: list[int], extend: bool) -> str:
-    """The condition of a row on the number of ranks."""
+    """A row's condition on the number of ranks."""
     above = [size for size in sizes if size > ranks]
     if not extend or (above and above[0] == ranks + 1):
         return f"ranks={ranks}"
@@ -153,7 +151,7 @@ def condition_on_ranks(ranks: int, sizes: list[int], extend: bool) -> str:
 
 
 def rows_of(curve: Curve, ranks: str) -> list[str]:
-    """The rows of a curve."""
+    """A curve's rows."""
     rows = []
     for start, end, algorithm in curve.segments():
         floats = curve.collective in REDUCTIONS and curve.dtype not in INTEGERS
@@ -171,7 +169,7 @@ def rows_of(curve: Curve, ranks: str) -> list[str]:
 
 
 def medians_as_comment(curve: Curve) -> list[str]:
-    """What the rows were made from."""
+    """The measurements behind a curve."""
     kind = "" if curve.dtype == "any" else f", {curve.dtype}"
     lines = [f"# {curve.collective}, {curve.ranks} ranks{kind}: medians in us (* taken, = built-in)"]
     for point, taken in zip(curve.points, curve.algorithms, strict=True):
@@ -185,7 +183,7 @@ def medians_as_comment(curve: Curve) -> list[str]:
 
 
 def header(results: list[JobResult], command: str, extend: bool, load: float) -> list[str]:
-    """The comment that the file begins with."""
+    """The file's first comment."""
     about = results[0]["about"]
     today = datetime.date.today().isoformat()
     return [
@@ -200,13 +198,13 @@ def header(results: list[JobResult], command: str, extend: bool, load: float) ->
 
 
 def machine() -> str:
-    """This machine, in words."""
+    """Describes this machine."""
     cores, system = len(os.sched_getaffinity(0)), f"{platform.system()} {platform.release()}"
     return f"{host.cpu_model()}, {cores} cores, {system}"
 
 
 def size_text(size: int) -> str:
-    """As the table spells a size."""
+    """A size in the table's spelling."""
     if size == MOST:
         return "inf"
     for shift, unit in ((30, "G"), (20, "M"), (10, "K")):

@@ -1,4 +1,4 @@
-"""`mpi-gdr bench latency|bw|bibw|multi_bw`: what arrives, formulas, columns. No test looks at a time."""
+"""`mpi-gdr bench latency|bw|bibw|multi_bw`: received data, formulas, columns. Does not check times."""
 
 import re
 
@@ -9,7 +9,7 @@ from mpi_backend import bench, selftest
 from mpi_backend._tools import raw_mpi
 from mpi_backend.bench import messages
 
-# Over torch and over bare MPI in turn; then with a receive that poisons one byte of every message.
+# Over torch and over bare MPI in turn; then with a receive that corrupts one byte of every message.
 EVERY_BENCHMARK = """
 import sys
 import torch.distributed as dist
@@ -48,7 +48,7 @@ def test_messages_arrive_and_wrong_bytes_are_counted(tmp_path):
     result = mpi_gdr("run", "-n", "2", str(script))
     assert result.returncode == 0, result.stdout + result.stderr
     none = [[0, 0, 0]] * 4
-    # One direction of three messages, two of them, and one again; the ping-pong receives otherwise.
+    # Three messages in one direction, in two, and in one again; the ping-pong receives differently.
     poisoned = [[0, 0, 0], [3, 3, 3], [6, 6, 6], [3, 3, 3]]
     for label, expected in (("mpi-gdr", none), ("mpi", none), ("poisoned", poisoned)):
         assert result.stdout.count(f"{label} {expected}\n") == 2, result.stdout
@@ -66,7 +66,7 @@ def test_pairs_and_a_rank_without_one_in_the_columns_of_osu():
 
 
 class Pair:
-    """Rank 0 of four, whose pairs took 1 s and 3 s."""
+    """Rank 0 of four; the pairs took 1 s and 3 s."""
 
     rank, size, backend, device = 0, 4, "mpi", "cpu"
 
@@ -118,7 +118,7 @@ def test_table_of_the_comparison():
     [
         (["-n", "3", "bw"], "-n 3: expected 2 ranks"),
         (["-n", "1", "multi_bw"], "-n 1: expected at least 2 ranks"),
-        (["latency"], "say how many ranks"),
+        (["latency"], "the number of ranks is missing"),
         (["latency", "-W", "4"], "unknown option -W"),
         (["bw", "-W", "0"], "'0' is not a number from 1 to 1000000000"),
         (["bw", "--timeout", "1000000001"], "'1000000001' is not a number from 1 to 1000000000"),
@@ -128,7 +128,7 @@ def test_table_of_the_comparison():
         (["bw", "-f", "1"], "-f 1"),
         (["bw", "--device", "cuda", "--backend", "mpi"], "--device cuda: bare MPI"),
         (["bw", "--compare", "nccl"], "'nccl': expected one of gloo, mpi, fake"),
-        (["bw", "--compare", "mpi"], "how many ranks"),
+        (["bw", "--compare", "mpi"], "the number of ranks is missing"),
         (["-n", "2", "bw", "--compare", "mpi", "--backend", "gloo"], "--backend gloo: --compare starts"),
     ],
 )

@@ -28,11 +28,11 @@ def test_bus_factors_on_four_ranks(collective, factor):
 @pytest.mark.parametrize(
     ("collective", "in_place", "sizes"),
     [
-        ("all_reduce", True, 8),  # all read and write all
-        ("reduce_scatter", False, 5),  # all read all, each writes a quarter
+        ("all_reduce", True, 8),  # all read and write everything
+        ("reduce_scatter", False, 5),  # all read everything, each writes a quarter
         ("broadcast", True, 6),  # three copies
         ("all_gather", False, 8),  # four copies of all blocks
-        ("all_gather", True, 6),  # each less its own quarter
+        ("all_gather", True, 6),  # each without its own quarter
         ("gather", True, 1.5),
         ("all_to_all", False, 8),
     ],
@@ -81,12 +81,12 @@ def test_rows():
     line = report.nccl_row(row)
     assert line.split() == words
     headers = list(report.nccl_head({}))
-    assert len(line) == len(headers[2])  # the columns stand under their names
+    assert len(line) == len(headers[2])  # columns align with their headings
     assert report.osu_row(row).split() == ["64", "12.00", "11.00", "12.35", "20"]
 
 
 def comparison(**times):
-    """Of all_reduce on 2 ranks; {contender: {bytes: [p50, one a round]}}."""
+    """An all_reduce on 2 ranks; {contender: {bytes: [p50 by round]}}."""
     keys = dict.fromkeys(compare.Rounds.__annotations__)
     reports = {}
     for name, by_bytes in times.items():
@@ -193,7 +193,7 @@ def test_what_two_parts_hide_of_each_other():
     assert device.hidden(overlap) == 75
 
 
-def test_a_plot_says_bytes_machine_and_date(tmp_path, monkeypatch):
+def test_a_plot_names_bytes_machine_and_date(tmp_path, monkeypatch):
     figures = []
     figure = pytest.importorskip("matplotlib.figure").Figure
     monkeypatch.setattr(figure, "savefig", lambda self, *args, **keywords: figures.append(self))

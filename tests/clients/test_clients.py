@@ -1,4 +1,4 @@
-"""The shortest program of each framework that names this backend, beside the same over Gloo."""
+"""Each framework's shortest program over this backend, compared with Gloo."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def lines(program, *backends):
-    """What both ranks print of their results."""
+    """The results that both ranks print."""
     command = [*processes.MPI_GDR_RUN, "-n", "2", PROGRAMS / program, *backends]
     output = processes.run(command, timeout=200).expect(0)
     found = [line.partition(", 2 ranks: ") for line in output.splitlines() if ", 2 ranks: " in line]
@@ -24,5 +24,5 @@ def test_weights_are_those_over_gloo(program):
 
 
 def test_a_backend_for_each_kind_of_device():
-    """cuda:gloo, since a torch for CPUs has no NCCL: `cpu:mpi-gdr,cuda:nccl` is its form beside GPUs."""
+    """cuda:gloo because a torch for CPUs lacks NCCL; with GPUs it is `cpu:mpi-gdr,cuda:nccl`."""
     assert lines("with_megatron_groups.py", "mpi-gdr", "gloo") == "CPU tensors by MpiBackend"

@@ -1,4 +1,4 @@
-"""examples/deepspeed_zero.py: beside Gloo, under DeepSpeed's own launchers, on two emulated nodes."""
+"""examples/deepspeed_zero.py: compared with Gloo, under DeepSpeed's launchers, on two emulated nodes."""
 
 import contextlib
 import json
@@ -70,9 +70,9 @@ def test_deepspeed_s_own_launcher_on_one_host(over_gloo, tmp_path):
     same(losses(tmp_path, stages=2), over_gloo)
 
 
-@pytest.mark.skipif(namespaces.hindrance() != "", reason=namespaces.hindrance())
+@pytest.mark.skipif(namespaces.why_unavailable() != "", reason=namespaces.why_unavailable())
 def test_deepspeed_s_mpich_launcher_on_two_nodes(over_gloo, tmp_path):
-    """Its ranks come by mpirun and ssh; here ssh is a script that enters a node's namespaces."""
+    """The launcher starts ranks by mpirun and ssh; this ssh is a script that enters a node's namespaces."""
     with contextlib.ExitStack() as stack:
         bed = testbed.Testbed(stack)
         first, second = (testbed.address(node) for node in range(2))

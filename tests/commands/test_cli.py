@@ -1,4 +1,4 @@
-"""The command `mpi-gdr`: its commands, and what it says to a wrong one."""
+"""The command `mpi-gdr`: its subcommands, and errors for unknown ones."""
 
 import os
 import re
@@ -22,10 +22,10 @@ def test_help_names_every_command(capsys):
 @pytest.mark.parametrize("option", ["--version", "-V"])
 def test_version(capsys, option):
     assert cli.main([option]) == 0
-    said = re.fullmatch(
+    match = re.fullmatch(
         r"mpi-gdr (\S+), commit ([0-9a-f]{40}(\+changes)?|unknown)\n", capsys.readouterr().out
     )
-    assert said[1] == __version__
+    assert match[1] == __version__
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`mpi-gdr demo`: trains over both backends with the same result, and says what it found."""
+"""`mpi-gdr demo`: trains over both backends with equal results, and reports them."""
 
 import io
 import re
@@ -30,8 +30,8 @@ def test_trains_over_both_with_the_same_bits():
         r"^(mpi-gdr|Gloo) +[\d.]+ +[\d.]+ +(\d\.\d{4}) +(\d\.\d{4})$", result.stdout, re.MULTILINE
     )
     assert [row[0] for row in rows] == ["mpi-gdr", "Gloo"]
-    assert 2 < float(rows[0][2]) < 4.4  # nats a character; ln(97) = 4.57 untrained
-    # A sum of two does not depend on the order.
+    assert 2 < float(rows[0][2]) < 4.4  # nats per character; ln(97) = 4.57 untrained
+    # A sum of two numbers does not depend on their order.
     assert rows[0][1:] == rows[1][1:]
     hashes = re.findall(
         r"^(mpi-gdr|Gloo): all 2 ranks hold the same bits, .* (\w{12})$", result.stdout, re.MULTILINE
@@ -55,7 +55,7 @@ def test_a_job_that_fails_ends_it_with_a_sentence():
 
 
 def test_ranks_that_differ_are_a_failure(tmp_path):
-    """A parameter of rank 1 changes in its last bits."""
+    """The last bits of a parameter of rank 1 change."""
     variables = copy_package(tmp_path)
     with (tmp_path / "mpi_backend" / "demo" / "train.py").open("a") as program:
         program.write("""
@@ -86,7 +86,7 @@ def test_a_job_that_fails_behind_its_report_is_a_failure(monkeypatch, capsys):
 def test_a_backend_without_a_launcher_is_refused(capsys):
     with pytest.raises(SystemExit) as status:
         demo.main(["--backend", "gloo"])
-    assert status.value.code == 2 and "--backend is for ranks of a launcher" in capsys.readouterr().err
+    assert status.value.code == 2 and "--backend needs a launcher" in capsys.readouterr().err
 
 
 def test_a_slower_step_is_called_slower():

@@ -1,4 +1,4 @@
-"""`mpi-gdr doctor`: what starts a job, on facts of good sites and of bad ones; the command itself."""
+"""`mpi-gdr doctor`: start of a job, with facts of working and broken sites; the command itself."""
 
 import json
 import re
@@ -114,7 +114,7 @@ def test_the_library(tmp_path, mpi, env, level, advice):
                 "mpi": OPEN_MPI,
             },
             "bad",
-            "Open MPI starts under a launcher of its own only",
+            "Open MPI starts only under its own launcher",
         ),
         ({"env": {"RANK": "0", "WORLD_SIZE": "2"}}, "good", "RANK and WORLD_SIZE without a launcher"),
         ({"env": HYDRA_RANK | {"PMIX_NAMESPACE": "x"}, "job": HYDRA}, "bad", "are both set"),
@@ -131,14 +131,14 @@ def test_launchers(tmp_path, case, level, text):
     [
         ({}, ["good"], "`mpi-gdr run -n N train.py` starts ranks, by /opt/bin/mpiexec"),
         ({"mpiexec": lambda: None}, ["remark"], "there is no mpiexec"),
-        ({"mpiexec": lambda: ("/o/mpiexec", None)}, ["not known"], "does not say in time"),
-        ({"mpiexec": lambda: ("/o/mpiexec", True)}, ["remark"], "of another MPI than the loaded one"),
-        ({"mpi": OPEN_MPI}, ["bad"], "of another MPI than the loaded one"),
+        ({"mpiexec": lambda: ("/o/mpiexec", None)}, ["not known"], "did not report its MPI"),
+        ({"mpiexec": lambda: ("/o/mpiexec", True)}, ["remark"], "another MPI than the loaded one"),
+        ({"mpi": OPEN_MPI}, ["bad"], "another MPI than the loaded one"),
         ({"env": {"PMI_RANK": "0"}}, ["bad", "good"], "a launcher left PMI_RANK in the environment"),
         ({"env": {"SLURM_JOB_ID": "7"}}, ["good"], "starts ranks"),
         ({"srun_plugins": lambda: ("none", "pmi2")}, ["good", "good"], "`srun --mpi=pmi2 mpi-gdr doctor`"),
         ({"srun_plugins": lambda: ("none", "pmix_v4")}, ["good", "remark"], "no --mpi=pmi2 here"),
-        ({"srun_plugins": lambda: ()}, ["good", "not known"], "gives no answer"),
+        ({"srun_plugins": lambda: ()}, ["good", "not known"], "did not answer"),
     ],
 )
 def test_outside_a_job_what_would_start_one(tmp_path, case, levels, text):
@@ -159,13 +159,13 @@ def test_the_stores_address(tmp_path):
 
     users = Meeting("n9", "29500", False)
     assert ask().level == "good" and "computed" in ask().what
-    assert ask(resolve=lambda name: ()).level == "remark"  # rank 0 announces others
+    assert ask(resolve=lambda name: ()).level == "remark"  # rank 0 announces other addresses
     assert ask(resolve=lambda name: (), extension=extension(REFUSED)).level == "bad"
     assert ask(resolve=lambda name: (), meeting=users).level == "bad"
     assert ask(resolve=lambda name: ("127.0.0.1",), meeting=users).level == "bad"
     assert ask(resolve=silent).level == "not known"
     assert ask(meeting=None).level == "remark"
-    assert ask(meeting=Meeting("n1", "x", False)).level == "good"  # rank 0 says it
+    assert ask(meeting=Meeting("n1", "x", False)).level == "good"  # rank 0 reports it
 
 
 def test_the_stores_port(tmp_path):
@@ -188,7 +188,7 @@ def test_a_job_on_several_nodes_has_a_secret(tmp_path):
     assert [f.level for f in found(start.check_meeting, tmp_path, job=HYDRA, meeting=COMPUTED)] == ["good"]
 
 
-def test_without_the_extension_nothing_that_it_knows_is_good(tmp_path):
+def test_without_the_extension_its_facts_are_not_good(tmp_path):
     missing = site(tmp_path, mpi=None, extension=None, import_problem="mpi-gdr cannot load its extension")
     rows = {row.topic: row.check for row in doctor.CHECKS}
     for topic in ("variables", "MPI", "launcher", "/dev/shm"):
@@ -266,18 +266,18 @@ def test_other_ranks_of_a_node_ask_what_is_theirs_alone(tmp_path):
     assert {"torch", "/dev/shm", "threads"} <= everything
     others = topics(HYDRA._replace(rank=1, local_rank=1))
     assert others == {"variables", "launcher", "threads"}
-    assert topics(SRUN._replace(rank=2, local_rank=0)) == everything  # the first of its node
+    assert topics(SRUN._replace(rank=2, local_rank=0)) == everything  # first rank of its node
 
 
-def test_what_is_alike_on_all_ranks_is_said_once(tmp_path):
+def test_what_is_alike_on_all_ranks_is_reported_once(tmp_path):
     known = {"files": ETHERNET, "extension": extension(REFUSED), "meeting": COMPUTED}
     rank_2 = site(tmp_path, env=SLURM_STEP, job=SRUN._replace(rank=2), **known)
-    said = doctor.findings(rank_2, doctor.CHECKS)
-    assert [(topic, f.level) for topic, f in said if f.of_job] == [
+    shared = doctor.findings(rank_2, doctor.CHECKS)
+    assert [(topic, f.level) for topic, f in shared if f.of_job] == [
         ("launcher", "remark"),
         ("rendezvous", "remark"),
     ]
-    assert doctor.lines_of_other_rank(rank_2, said) == []
+    assert doctor.lines_of_other_rank(rank_2, shared) == []
 
 
 def test_in_a_plain_shell():
@@ -286,7 +286,7 @@ def test_in_a_plain_shell():
     assert result.returncode == 0, result.stdout + result.stderr
     assert "no launcher; checked for 2 ranks on this host" in lines[0]
     assert len(lines) <= 30 and max(map(len, lines)) <= 100
-    assert lines[-1].startswith("nothing here speaks against a job")
+    assert lines[-1].startswith("no problem found")
     assert any(line.startswith("good      launcher    `mpi-gdr run -n N train.py`") for line in lines)
 
 
@@ -301,7 +301,7 @@ def test_what_is_bad_is_the_status():
 
 
 def test_under_a_launcher():
-    """MPI is not started: one rank alone would wait for the other. Each says what is wrong with itself."""
+    """MPI must not start: one rank alone would wait for the other. Each reports its own problems."""
     command = [processes.mpiexec(), "-n", "2", processes.sys.executable, "-m", "mpi_backend", "doctor"]
     output = processes.run(command, 40, MPI_GDR_LANES="x").expect(1)
     assert output.count("rank 0 of 2 by Hydra mpiexec, 1 node, 2 ranks here") == 1

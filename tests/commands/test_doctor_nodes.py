@@ -1,4 +1,4 @@
-"""`mpi-gdr doctor`: a node, and what is between nodes, on facts of good sites and of bad ones."""
+"""`mpi-gdr doctor`: a node and the network, with facts of working and broken sites."""
 
 from types import SimpleNamespace
 
@@ -30,7 +30,7 @@ from mpi_backend.doctor.findings import GpuFacts
     [
         (ETHERNET, {}, "good", "ucx; here: eth0"),
         (INFINIBAND, {}, "good", "here: mlx5_0, eth0"),
-        (ETHERNET, {"network": None}, "not known", "does not say"),
+        (ETHERNET, {"network": None}, "not known", "does not report"),
         (ETHERNET, {"network": "ofi"}, "remark", "sockets"),
         (ETHERNET, {"network": "ofi", "env": {"FI_PROVIDER": "sockets"}}, "remark", "sockets"),
         (ETHERNET, {"network": "ofi", "env": {"FI_PROVIDER": "tcp"}}, "good", "ofi"),
@@ -38,7 +38,7 @@ from mpi_backend.doctor.findings import GpuFacts
         (INFINIBAND, {"network": "ofi"}, "good", "ofi"),
         (INFINIBAND, {"env": {"UCX_NET_DEVICES": "mlx5_0:1"}}, "good", "ucx"),
         (ETHERNET, {"env": {"UCX_NET_DEVICES": "all"}}, "good", "ucx"),
-        (ETHERNET, {"env": {"FI_VERBS_IFACE": "et"}}, "good", "ucx"),  # the begin of eth0
+        (ETHERNET, {"env": {"FI_VERBS_IFACE": "et"}}, "good", "ucx"),  # a prefix of eth0
     ],
 )
 def test_the_network_of_one_node(tmp_path, files, case, level, text):
@@ -105,7 +105,7 @@ def test_lists_of_nodes():
     [
         ({}, None),
         ({"job": HYDRA._replace(ranks_here=9, size=9)}, "9 ranks here share 8 cores"),
-        ({"cpus": frozenset([3])}, None),  # bound: the others have cores of their own
+        ({"cpus": frozenset([3])}, None),  # bound: other ranks have other cores
         ({"cpus": frozenset(range(3))}, "4 ranks here share 3 cores"),
         ({"env": {"SLURM_CPUS_ON_NODE": "2"}, "cpus": frozenset([0, 1])}, "4 ranks here share 2 cores"),
         ({"files": {"sys/fs/cgroup/cpu.max": "200000 100000"}}, "quota is 2 cores, for 4 ranks"),
@@ -158,7 +158,7 @@ def test_open_files(tmp_path, monkeypatch):
     monkeypatch.setattr(descriptors, "shortage", lambda env: asked.append(env) or "may open 1024 files")
     finding = only(node.check_files, tmp_path, job=ALONE._replace(size=4000))
     assert (finding.level, finding.what) == ("bad", "may open 1024 files")
-    assert asked[0].items() >= {"RANK": "0", "WORLD_SIZE": "4000"}.items()  # as rank 0 would
+    assert asked[0].items() >= {"RANK": "0", "WORLD_SIZE": "4000"}.items()  # as on rank 0
 
 
 FIRST = {f"proc/self/ns/{name}": inode for name, inode in node.FIRST_NAMESPACES.items()}

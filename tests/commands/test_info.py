@@ -1,4 +1,4 @@
-"""`mpi-gdr info`: enough for a bug report, short enough for a screen, not blank for one mistake."""
+"""`mpi-gdr info`: complete for a bug report, fits a screen, survives a single invalid value."""
 
 import json
 import os

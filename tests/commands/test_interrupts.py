@@ -1,4 +1,4 @@
-"""Commands that start jobs, interrupted: one line, the status of a shell, and nothing is left of the job."""
+"""Interrupted commands that start jobs: one line, a shell's exit status, and no remains of the job."""
 
 import os
 import re
@@ -13,11 +13,10 @@ import pytest
 from support.processes import clean_environment
 
 pytestmark = pytest.mark.long
-MARK = "FIRST_DAY_JOB"  # in the environment of a command and of all that it starts
+MARK = "FIRST_DAY_JOB"  # in the environment of a command and its descendants
 
 
 def environments(mark):
-    """Of all processes that inherited the mark, as text."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -57,12 +56,12 @@ def test_a_signal_ends_command_and_job(tmp_path, words, number, status):
             stderr=output,
             env=clean_environment(**{MARK: mark}),
             start_new_session=True,
-            # A shell starts what runs in its background with SIGINT ignored.
+            # Shells start background programs with SIGINT ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         try:
             wait_until(lambda: sum("PMI_RANK=" in text for text in environments(mark)) >= 2)
-            time.sleep(1)  # into torch, or behind it
+            time.sleep(1)  # during or after the import of torch
             os.killpg(process.pid, number)  # as a terminal does
             assert process.wait(60) == status
             wait_until(lambda: not environments(mark), 10)
@@ -90,6 +89,6 @@ def test_a_job_that_prints_nothing_ends_with_a_command_that_was_killed():
     environment = clean_environment(**{MARK: mark})
     with subprocess.Popen([sys.executable, "-c", STARTS_A_JOB], env=environment) as process:
         wait_until(lambda: len(environments(mark)) == 2)
-        time.sleep(0.2)  # until the second is `sleep`
+        time.sleep(0.2)  # until the second one is `sleep`
         process.kill()
     wait_until(lambda: not environments(mark), 10)

@@ -1,4 +1,4 @@
-"""Which MPI library a process takes, rule by rule, and what is refused."""
+"""The choice of a process's MPI library, rule by rule, and errors."""
 
 import os
 import subprocess
@@ -11,12 +11,12 @@ from support import processes
 from mpi_backend import mpi_library
 from mpi_backend.mpi_library import MpiLibrary, MpiLibraryError
 
-WHEEL = Path(processes.mpiexec()).parents[1] / "lib"  # MPICH 5: both of its ABIs
+WHEEL = Path(processes.mpiexec()).parents[1] / "lib"  # MPICH 5 with both of its ABIs
 
 
 @pytest.fixture
 def nothing(monkeypatch, tmp_path):
-    """No rule finds anything; a test changes one."""
+    """No rule finds a library; tests change one rule each."""
     monkeypatch.setattr(mpi_library, "loaded_libraries", list)
     monkeypatch.setattr(mpi_library, "ancestors", lambda: iter(()))
     monkeypatch.setattr(mpi_library, "open_by_name", lambda name: "")
@@ -31,7 +31,7 @@ def test_none(nothing):
 
 
 def test_the_order_of_the_rules(nothing, monkeypatch):
-    """Each that is added comes before those that were there."""
+    """Each added rule precedes the earlier ones."""
 
     def found(**env):
         return mpi_library.find(env)
@@ -56,8 +56,8 @@ def test_the_order_of_the_rules(nothing, monkeypatch):
     )
     launched = MpiLibrary(f"{nothing}/site/lib64/libmpi.so.12", "beside the launcher")
     assert found(LD_LIBRARY_PATH=path) == launched
-    asked = found(LD_LIBRARY_PATH=path, MPI_GDR_MPI_LIBRARY="/mine/libmpi.so")
-    assert asked == MpiLibrary("/mine/libmpi.so", "MPI_GDR_MPI_LIBRARY")
+    chosen = found(LD_LIBRARY_PATH=path, MPI_GDR_MPI_LIBRARY="/mine/libmpi.so")
+    assert chosen == MpiLibrary("/mine/libmpi.so", "MPI_GDR_MPI_LIBRARY")
     monkeypatch.setattr(mpi_library, "loaded_libraries", lambda: ["/other/libmpi.so.12.1"])
     assert found() == MpiLibrary("/other/libmpi.so.12.1", "already loaded by this process")
 
@@ -67,7 +67,7 @@ def test_the_order_of_the_rules(nothing, monkeypatch):
     [("hydra_pmi_proxy", "libmpich.so.12"), ("prted", "libmpi.so.40"), ("bash", None)],
 )
 def test_a_launcher_has_its_own_family(nothing, monkeypatch, daemon, expected):
-    """Debian has all MPIs in one folder."""
+    """Debian keeps all MPIs in one folder."""
     folder = nothing / "usr" / "lib" / "x86_64-linux-gnu"
     folder.mkdir(parents=True)
     for name in ("libmpi.so.40", "libmpich.so.12"):
@@ -77,7 +77,6 @@ def test_a_launcher_has_its_own_family(nothing, monkeypatch, daemon, expected):
 
 
 def test_the_programs_above_this_one():
-    """Of a program that a shell starts."""
     code = "from mpi_backend import mpi_library; print([each.name for each in mpi_library.ancestors()])"
     output = subprocess.run(
         ["bash", "-c", f"{sys.executable} -c '{code}'; true"],
@@ -115,7 +114,7 @@ print(MPI.origin, _C.mpi_info()["abi"], *mpi_library.loaded_libraries(), sep="; 
 
 
 def load(*libraries: Path, **variables: str) -> str:
-    """What a process finds that has loaded these, as mpi4py may have."""
+    """The library that a process finds after it has loaded these, as mpi4py may."""
     command = [sys.executable, "-c", LOADS, *map(str, libraries)]
     result = processes.run(command, **variables)
     return result.output.strip().splitlines()[-1]
@@ -125,7 +124,7 @@ def load(*libraries: Path, **variables: str) -> str:
     ("name", "abi"), [("libmpi.so.12", "MPICH ABI"), ("libmpi_abi.so.1", "MPI standard ABI")]
 )
 def test_what_is_loaded_already_is_taken(name, abi):
-    """Opened for itself alone, as Python opens it: our library sees its symbols all the same."""
+    """Opened with local symbols, as Python does: our library still resolves them."""
     assert load(WHEEL / name) == f"already loaded by this process; {abi}; {WHEEL / name}"
 
 
@@ -145,11 +144,14 @@ def test_another_than_the_loaded_one_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
-    [("/nowhere/libmpi.so.12", "cannot open shared object file"), ("libm.so.6", "is no MPI library")],
+    ("variable", "message"),
+    [("/nowhere/libmpi.so.12", "cannot open shared object file"), ("libm.so.6", "is not an MPI library")],
 )
-def test_what_is_no_mpi_is_refused(asked, told):
-    text = load(MPI_GDR_MPI_LIBRARY=asked)
+def test_what_is_no_mpi_is_refused(variable, message):
+    text = load(MPI_GDR_MPI_LIBRARY=variable)
     assert (
-        text.startswith("ImportError: ") and told in text and asked in text and "MPI_GDR_MPI_LIBRARY" in text
+        text.startswith("ImportError: ")
+        and message in text
+        and variable in text
+        and "MPI_GDR_MPI_LIBRARY" in text
     )

@@ -1,4 +1,4 @@
-"""`mpi-gdr run`: command lines, placement, exit status and signals, with launchers that are shell scripts."""
+"""`mpi-gdr run`: command lines, placement, exit status and signals; shell scripts act as launchers."""
 
 import re
 import signal
@@ -15,14 +15,14 @@ MPI_GDR = [sys.executable, "-m", "mpi_backend"]
 
 @pytest.fixture
 def shell():
-    """The environment of a login shell on a machine without a batch system."""
+    """A login shell's environment on a machine without a batch system."""
     unwanted = (*run.ALLOCATIONS, "OMP_NUM_THREADS", "MPIR_CVAR")
     return {k: v for k, v in clean_environment().items() if not k.startswith(unwanted)}
 
 
 @pytest.fixture
 def launcher(tmp_path):
-    """Makes a launcher that answers --version with a text and otherwise runs a shell line."""
+    """Creates a launcher that answers --version with a text and otherwise runs a shell line."""
 
     def make(version, body='printf "%s\\n" "$@"'):
         path = tmp_path / "mpiexec"
@@ -87,7 +87,7 @@ def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, shell, tmp_path, 
     arguments += ["--nproc-per-node", "3", "--mpiexec", launcher("HYDRA"), "/bin/true"]
     result = mpi_gdr("run", *arguments, env={**shell, **allocation})
     if ranks is None:
-        assert result.returncode == 2 and "-n is missing, and nothing tells how many nodes" in result.stderr
+        assert result.returncode == 2 and "-n is missing, and the number of nodes" in result.stderr
     else:
         assert result.stdout.split()[:2] == ["-n", ranks]
 
@@ -96,8 +96,8 @@ def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, shell, tmp_path, 
     ("argv", "message"),
     [
         (["x.py"], "-n is missing"),
-        (["-n", "2"], "a program is missing"),
-        (["-n", "2", "-m"], "a program is missing"),
+        (["-n", "2"], "PROGRAM is missing"),
+        (["-n", "2", "-m"], "PROGRAM is missing"),
         (["-n", "0", "x.py"], "'0' is not a number from 1 to 1000000000"),
         (["-n", "two", "x.py"], "'two' is not a number"),
         (["-n", "2", "-genv", "A", "1", "x.py"], "-genv is none of its options"),
@@ -151,7 +151,7 @@ def test_hydra_spelling(launcher, shell, tmp_path):
     ("hosts", "options", "env", "expected"),
     [
         ("192.0.2.1\n192.0.2.2\n", (), {}, "192.0.2.1"),
-        ("192.0.2.1:2\n", (), {}, ""),  # one host
+        ("192.0.2.1:2\n", (), {}, ""),  # a single host
         ("localhost\n192.0.2.2\n", (), {}, ""),
         ("no-such-host.invalid\n192.0.2.2\n", (), {}, ""),  # an alias of ssh's
         ("192.0.2.1\n192.0.2.2\n", ("-hosts", "192.0.2.2,192.0.2.1", "--"), {}, ""),
@@ -159,7 +159,7 @@ def test_hydra_spelling(launcher, shell, tmp_path):
         ("192.0.2.1\n192.0.2.2\n", (), {"MPI_GDR_MASTER_ADDR": "x"}, "x"),
     ],
 )
-def test_the_first_host_is_where_ranks_meet(launcher, shell, tmp_path, hosts, options, env, expected):
+def test_the_first_host_is_the_rendezvous(launcher, shell, tmp_path, hosts, options, env, expected):
     (tmp_path / "hosts").write_text(hosts)
     mpiexec = launcher("HYDRA build details:", 'echo "${MPI_GDR_MASTER_ADDR-}"')
     arguments = ("-n", "2", "--hostfile", "hosts", "--mpiexec", mpiexec, *options, "/bin/true")
@@ -217,7 +217,7 @@ def test_open_mpi_spelling(launcher, shell, tmp_path, version):
     ],
 )
 def test_spelling_of_mpirun_rsh(tmp_path, shell, arguments, env, expected):
-    """Words that could be hosts are left only where hosts are meant."""
+    """Unconsumed words must be host names."""
     (tmp_path / "hosts").write_text("a\nb\n")
     path = tmp_path / "mpirun_rsh"
     path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -229,7 +229,7 @@ def test_spelling_of_mpirun_rsh(tmp_path, shell, arguments, env, expected):
 
 
 def test_a_secret_of_the_launch_in_the_environment_alone(launcher, shell):
-    """The launcher shows its command line and its environment."""
+    """The launcher prints its environment and its command line."""
     mpiexec = launcher("mpirun (Open MPI) 5.0.11", 'printf "%s\n" "$MPI_GDR_SECRET" "$*"')
     found = []
     for env in (shell, shell, {**shell, "MPI_GDR_SECRET": "the user's"}):
@@ -254,7 +254,7 @@ def test_the_launcher_of_the_mpi_that_ranks_find_comes_first(tmp_path, monkeypat
         (tmp_path / folder).mkdir(parents=True)
     for file in ("site/lib64/libmpi.so.12", "site/bin/mpiexec", "path/mpiexec"):
         (tmp_path / file).touch(mode=0o755)
-    monkeypatch.setattr(mpi_library, "loaded_libraries", list)  # by other tests in this process
+    monkeypatch.setattr(mpi_library, "loaded_libraries", list)  # other tests in this process load some
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{tmp_path}/site/lib64")
     assert run.find_mpiexec() == str(tmp_path / "site" / "bin" / "mpiexec")
@@ -308,7 +308,7 @@ def test_the_exit_status_of_the_launcher(launcher, status):
 def test_signals_reach_the_launcher(launcher, signum):
     mpiexec = launcher("HYDRA", "echo ready; exec sleep 60")
     command = [*MPI_GDR, "run", "-n", "2", "--mpiexec", mpiexec, "/bin/true"]
-    # A shell starts what runs in its background with SIGINT ignored, and so these tests, if they do.
+    # Shells start background programs, such as these tests, with SIGINT ignored.
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -321,13 +321,13 @@ def test_signals_reach_the_launcher(launcher, signum):
 
 
 def test_ranks_of_the_real_launcher(shell, tmp_path):
-    """The launcher of this environment: every rank runs, and the exit status of a rank comes through."""
+    """This environment's launcher: every rank runs, and a rank's exit status is returned."""
     script = tmp_path / "x.py"
     script.write_text(
         "import os, sys\nfrom mpi_backend import launchers\n"
         "p = launchers.detect(os.environ)\n"
         "threads = os.environ['OMP_NUM_THREADS']\n"
-        # One write: Python is told not to buffer, and what print() writes piece by piece would mix.
+        # A single write: unbuffered print() writes in pieces, which would mix.
         "place = f'{p.rank}/{p.size} {p.local_rank}/{p.local_size}'\n"
         "sys.stdout.write(f'{place} {threads} {sys.argv[1:]}\\n')\n"
         "sys.exit(5)\n"

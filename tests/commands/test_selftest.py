@@ -1,4 +1,4 @@
-"""`mpi-gdr selftest`: it passes, it fails where something is wrong, and it says what."""
+"""`mpi-gdr selftest`: passes, fails on errors, and reports them."""
 
 import json
 import re
@@ -37,14 +37,14 @@ def test_passes(n):
     report = report_of(result)
     assert result.returncode == 0 and report["ok"], json.dumps(report)[:2000]
     assert [row["operation"] for row in report["operations"]] == list(operations.OPERATIONS)
-    # One rank has nobody to send to.
+    # One rank has no peer.
     assert all(row["cases"] > 0 for row in report["operations"] if n > 1 or row["operation"] != "send, recv")
     assert report["info"]["ranks"] == n and report["info"]["library"]
-    assert "Warning" not in result.stderr  # of a call that torch has renamed
+    assert "Warning" not in result.stderr  # torch warns about renamed calls
 
 
 @pytest.mark.parametrize("has_new", [True, False])
-def test_a_renamed_collective_has_the_name_that_this_torch_knows(has_new, monkeypatch):
+def test_a_renamed_collective_has_the_name_of_this_torch(has_new, monkeypatch):
     names = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
     for new, old in names.items():
         monkeypatch.setattr(dist, old, old)
@@ -63,7 +63,7 @@ def test_under_a_launcher():
     assert "1 node, 2 ranks" in result.stdout
 
 
-# The second operation waits until the test has read the row of the first.
+# The second operation waits until the test has read the first one's row.
 WAITS = """
 import sys, time
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_a_bar_on_a_terminal():
     status, output = on_a_terminal("selftest", "-n", "1", "--quick")
     lines = output.split("\r\n")
     assert status == 0 and "@progress" not in output
-    assert "selftest [" in output and "%" in output  # the bar
+    assert "selftest [" in output and "%" in output
     rows = [line.rpartition(ERASE)[2] for line in lines]
     assert any(re.fullmatch(r"all_reduce +\d+ .* ok", row) for row in rows), output
     assert any(row.startswith("mpi-gdr selftest: passed") for row in rows), output
@@ -133,7 +133,7 @@ def test_ranks_are_taken_out_of_the_command_line():
 
 # ---- it can fail ------------------------------------------------------------------------------------------
 
-# Wraps the calls of torch.distributed so that one rank gets one wrong element, then runs the self-test.
+# Wraps calls of torch.distributed so that one rank gets one wrong element, then runs the self-test.
 SABOTAGE = """
 import functools
 import sys
@@ -179,7 +179,7 @@ def test_one_wrong_element_on_one_rank_fails(tmp_path):
     report = report_of(result)
     failed = {row["operation"] for row in report["operations"] if not row["ok"]}
     assert set(broken.values()) <= failed
-    # Nothing else is blamed, except what is built from the same calls.
+    # Otherwise only operations built from the same calls may fail.
     built_from_them = {"all_to_all_single uneven", "coalesced", "recv from any"}
     assert failed - set(broken.values()) <= built_from_them
     rows = {row["operation"]: row for row in report["operations"]}
@@ -187,7 +187,7 @@ def test_one_wrong_element_on_one_rank_fails(tmp_path):
     assert failure["rank"] == 1 and failure["dtype"] == "float32" and failure["op"] == "sum"
     assert failure["count"] == "1001" and failure["index"] == "1000"
     assert float(failure["got"]) == float(failure["expected"]) + 1
-    assert rows["all_reduce"]["differ"] > 0  # the hashes tell as well
+    assert rows["all_reduce"]["differ"] > 0  # digests differ too
 
 
 def test_an_exception_fails_on_all_ranks(tmp_path):
@@ -199,16 +199,16 @@ def test_an_exception_fails_on_all_ranks(tmp_path):
         "def broken(*args, **kwargs): raise RuntimeError('sabotaged')\n"
         "dist.barrier = broken\n"
         "status = selftest.main(['--quick', '--json'])\n"
-        "told = Path(sys.argv[0]).parent\n"
+        "folder = Path(sys.argv[0]).parent\n"
         "rank = os.environ['RANK']\n"
-        "(told / f'status{rank}').write_text(str(status))\n"
-        "while len(list(told.glob('status*'))) < 2: time.sleep(0.01)  # a launcher ends all with the first\n"
+        "(folder / f'status{rank}').write_text(str(status))\n"
+        "while len(list(folder.glob('status*'))) < 2: time.sleep(0.01)  # a launcher ends all after one\n"
         "sys.exit(status)\n"
     )
     result = mpi_gdr("run", "-n", "2", str(script))
     rows = {row["operation"]: row for row in report_of(result)["operations"]}
     assert [path.read_text() for path in sorted(tmp_path.glob("status*"))] == ["1", "1"]
-    assert "sabotaged" in rows["recv from any"]["failures"][0]["got"]  # the first that calls it
+    assert "sabotaged" in rows["recv from any"]["failures"][0]["got"]  # the first operation that calls it
     assert rows["new_group"]["not_run"] and rows["all_reduce"]["ok"]
 
 
@@ -223,7 +223,7 @@ def inputs(dtype, op, pattern, size, count=500):
 @pytest.mark.parametrize("dtype", operations.FLOATS)
 @pytest.mark.parametrize("op", ["sum", "avg", "product", "premul_sum"])
 def test_exact_pattern_has_one_result_in_any_order(size, dtype, op):
-    """Folded in the dtype itself, forwards and backwards: not one rounding may occur before a division."""
+    """Folds in the dtype itself, forwards and backwards: no rounding may occur before a division."""
     contributions = inputs(dtype, op, "exact", size)
     if op == "premul_sum":
         contributions = [t * reference.FACTOR for t in contributions]

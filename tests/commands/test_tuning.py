@@ -1,5 +1,4 @@
-"""Selection tables: MPI_GDR_TUNING, Options.selection, what ranks compare, and `mpi-gdr tune`. No test looks
-at a time."""
+"""Selection tables: MPI_GDR_TUNING, Options.selection, equality on ranks, `mpi-gdr tune`. Checks no times."""
 
 import itertools
 import json
@@ -55,7 +54,7 @@ def test_rows_of_a_file_and_of_a_group(tmp_path):
             r"^bad rows: ValueError: .*Options.selection: in .*expected dtype=inte", output, re.M
         )
         assert re.search(
-            rf"^bad file: ValueError: .*{file}:2: 'disemination' is not an algorithm of barrier: ",
+            rf"^bad file: ValueError: .*{file}:2: 'dissemi' is not an algorithm of barrier: ",
             output,
             re.M,
         ), output
@@ -68,7 +67,7 @@ def test_rows_of_a_file_and_of_a_group(tmp_path):
         assert re.search(r"^destroyed: ValueError: .*has been destroyed", output, re.M)
 
 
-def test_ranks_with_different_tables_say_so(tmp_path):
+def test_ranks_with_different_tables_get_an_error(tmp_path):
     files = [tmp_path / "one.txt", tmp_path / "two.txt"]
     files[0].write_text("barrier dissemination\n")
     files[1].write_text("barrier native\nall_reduce ring\n")
@@ -87,7 +86,7 @@ def test_ranks_with_different_tables_say_so(tmp_path):
 
 def test_info_shows_the_built_in_table_as_it_was_written(capsys, monkeypatch):
     rows = [(row, "built-in") for row in schedule.parse_table(schedule.default_table(), "built-in")]
-    monkeypatch.setattr(_C, "selection_rows", lambda: rows)  # whatever is set around the tests
+    monkeypatch.setattr(_C, "selection_rows", lambda: rows)  # independent of the tests' environment
     assert info.show_table(first=True) == 0
     assert capsys.readouterr().out == schedule.default_table()
 
@@ -112,7 +111,7 @@ def test_info_marks_rows_that_are_not_built_in(capsys, monkeypatch):
     assert capsys.readouterr().err == "mpi-gdr info: rows.txt:3: what is wrong\n"
 
 
-def test_info_says_where_choices_come_from(tmp_path):
+def test_info_shows_where_choices_come_from(tmp_path):
     file = tmp_path / "rows.txt"
     file.write_text("\nall_gather ranks=4 ring\n")
     env = {
@@ -136,7 +135,7 @@ def test_info_says_where_choices_come_from(tmp_path):
         for row in report["algorithms"]["table_two_level"]
         if "leaders" in row
     ]
-    assert leaders == [(0, 1), (1 << 20, 1)]  # the first is built in
+    assert leaders == [(0, 1), (1 << 20, 1)]  # the first one is built in
 
 
 # ---- tune: the table --------------------------------------------------------------------------------------
@@ -168,17 +167,17 @@ def test_a_switch_must_win_by_more_than_the_hysteresis():
     ]
     assert table.with_hysteresis(points, native=False) == ["ring", "flag", "flag", "ring"]
     assert table.with_hysteresis(points, native=True) == ["native"] * 4
-    # Where the neighbour's choice cannot run, the fastest is taken.
+    # Without the neighbour's choice the fastest is taken.
     assert table.with_hysteresis([point(64, built_in="staged", ring=2.0, flag=1.99)], False) == ["flag"]
-    # Staged for ordinary tensors is adaptive for all.
+    # Staged for ordinary tensors means adaptive for all.
     assert table.with_hysteresis([point(64, ring=10.0, staged=5.0, adaptive=6.0)], False) == ["adaptive"]
     assert table.with_hysteresis([point(64, ring=10.0, staged=5.0, adaptive=7.0)], False) == ["staged"]
-    # A median that wins by chance, though its better calls do not.
+    # The median wins by chance, the lower quartile does not.
     lucky = point(64, ring=10.0, flag=5.0) | {"quartile_us": {"ring": 4.0, "flag": 4.5}}
     assert table.with_hysteresis([lucky], False) == ["ring"]
 
 
-def test_native_reduces_floats_only_if_the_user_says_so():
+def test_native_reduces_floats_only_on_request():
     points = [point(64, dtype=dtype, ring=10.0, native=1.0) for dtype in ("float32", "int32")]
     points.append(point(64, collective="broadcast", dtype="any", built_in="chain", chain=10.0, native=1.0))
     results = [result_of(*points)]
@@ -219,7 +218,7 @@ def test_the_file_chooses_what_was_measured():
                     for row in schedule.selection_ranges(ranks, "all", dtype, text)
                     if row["collective"] == "all_reduce"
                     and row["origin"] != "built-in"
-                    and row["from_bytes"] < 1 << 20  # far from where flag ends
+                    and row["from_bytes"] < 1 << 20  # far from flag's upper limit
                 ]
                 expected = [(0, "flag"), (512, "ring")] if dtype == "float32" else [(0, "flag")]
                 assert rows == (expected if ranks in like_two | like_five else []), (extend, ranks, dtype)
@@ -283,7 +282,7 @@ def test_numbers_of_ranks(text, counts):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say `mpi-gdr tune -n RANKS`"),
+        ([], "use `mpi-gdr tune -n RANKS`"),
         (
             ["-n", "2", "--collectives", "all_reduce,bcast"],
             "'bcast': did you mean broadcast? expected one of all_reduce",
@@ -343,7 +342,7 @@ def test_a_bar_on_a_terminal_without_any_extra(tmp_path):
 
 
 @pytest.mark.parametrize("load", [0.0, 3.0])
-def test_a_loaded_machine_is_not_told_to_use_the_table(load, tmp_path, monkeypatch, capsys):
+def test_a_loaded_machine_is_not_advised_to_use_the_table(load, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tune.rank_command, "is_rank", lambda env: False)
     monkeypatch.setattr(tune.os, "getloadavg", lambda: (load, load, load))
 
@@ -355,4 +354,4 @@ def test_a_loaded_machine_is_not_told_to_use_the_table(load, tmp_path, monkeypat
     assert tune.main(["-n", "2", "--out", str(tmp_path / "table")]) == 0
     printed = capsys.readouterr()
     assert ("use it with MPI_GDR_TUNING=" in printed.out) == (load == 0.0)
-    assert ("medians are chance" in printed.err) == ("do not use it" in printed.out) == (load == 3.0)
+    assert ("distort medians" in printed.err) == ("do not use it" in printed.out) == (load == 3.0)

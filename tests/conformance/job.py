@@ -1,4 +1,4 @@
-"""The outer side of the conformance suite: starts jobs until every case has a verdict."""
+"""Runs the conformance suite: starts jobs until every case has a verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Verdict:
 @dataclass
 class Verdicts:
     cases: dict[str, Verdict] = field(default_factory=dict)
-    suite: list[str] = field(default_factory=list)  # all cases that the suite has
+    suite: list[str] = field(default_factory=list)  # all cases of the suite
     jobs: int = 0
 
     def of(self, result: str) -> set[str]:
@@ -31,9 +31,9 @@ class Verdicts:
 def run_cases(
     backend: str, size: int, cases: list[str], reports: Path, timeout: float, **env: str
 ) -> Verdicts:
-    """Runs the cases on `size` ranks.
+    """Runs the cases on `size` ranks: one job, and another for each case that hangs or crashes.
 
-    `timeout` is in seconds, for each job: there is one, and one more for each case that hung or crashed.
+    `timeout`: seconds per job.
     """
     verdicts = Verdicts()
     left = list(cases)
@@ -42,7 +42,7 @@ def run_cases(
         folder.mkdir(parents=True)
         (folder / "cases").write_text("\n".join(left))
         verdicts.jobs += 1
-        # On a machine with GPUs the suite would choose other branches.
+        # With visible GPUs the suite would take other branches.
         env = {"CUDA_VISIBLE_DEVICES": "", **env}
         result = processes.run(
             [*processes.MPI_GDR_RUN, "-n", str(size), str(MAIN), backend, str(folder)], timeout, **env
@@ -68,7 +68,7 @@ def run_cases(
 
 
 def read_verdict(folder: Path, size: int, name: str) -> Verdict | None:
-    """None: no rank began with it. The case has passed if it has on all ranks."""
+    """Passed only if all ranks passed; None: no rank started the case."""
     began = False
     ends: list[dict | None] = []
     for rank in range(size):

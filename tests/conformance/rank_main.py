@@ -1,12 +1,12 @@
 """One rank of the conformance job: `rank_main.py BACKEND FOLDER`, under a launcher.
 
-All cases of FOLDER/cases run one after the other in this process, each in a default group of its own, as each
-has processes of its own in the suite's runner. Importing torch once instead of once per case and rank is what
-makes the suite affordable. The ranks meet over a TCPStore of their own before and after each case.
+Runs all cases of FOLDER/cases in this process, each in its own default group, as the suite's runner does in
+processes of its own: a single import of torch makes the suite affordable. Ranks meet over a separate TCPStore
+before and after each case.
 
-FOLDER/all_cases gets the names of all cases of the suite, FOLDER/rank<r>.jsonl a line when a case begins and
-one when it ends, FOLDER/rank<r>.log all output. A rank that does not come back from a case writes its stacks
-to the log and ends, and the outer side (job.py) starts a new job with the cases that are left.
+Writes the names of all cases to FOLDER/all_cases, a line per start and end of a case to FOLDER/rank<r>.jsonl
+and all output to FOLDER/rank<r>.log. A rank that hangs in a case logs its stacks and ends; job.py then starts
+a new job with the remaining cases.
 """
 
 import datetime
@@ -25,15 +25,15 @@ from pathlib import Path
 FOLDER = Path(sys.argv[2])
 BACKEND = sys.argv[1]
 GROUP_SECONDS = int(os.environ.get("CONFORMANCE_GROUP_SECONDS", "60"))  # the suite's default_pg_timeout
-# Longer than the suite's longest timeout of a group (CUSTOM_PG_TIMEOUT) that a case may have to wait for.
+# Exceeds the longest timeout of a group (CUSTOM_PG_TIMEOUT) that a case may wait for.
 CASE_SECONDS = GROUP_SECONDS + 60
 MEETING_SECONDS = CASE_SECONDS
 
 
 class Meeting:
-    """All ranks wait for each other, over a store that has nothing to do with the backend."""
+    """A barrier of all ranks over a store that is independent of the backend."""
 
-    CASE_BARRIER_SECONDS = 10  # as the suite's
+    CASE_BARRIER_SECONDS = 10  # the suite's
 
     def __init__(self, dist, rank, size):
         port_file = FOLDER / "port"
@@ -55,7 +55,7 @@ class Meeting:
         self._meet(f"meeting{self._count}", MEETING_SECONDS)
 
     def of_case(self, name):
-        """The barrier of one case. Its count is its own: a case that fails on one rank calls it less often
+        """The barrier of a case, with its own count: a case that fails on one rank calls it less often
         there."""
         counter = itertools.count()
         return lambda: self._meet(f"{name}/barrier{next(counter)}", self.CASE_BARRIER_SECONDS)
@@ -75,7 +75,7 @@ def outcome(suite, case, name):
         case.doCleanups()
     except unittest.SkipTest as skip:
         return "skipped", str(skip)
-    except SystemExit as end:  # how the suite's decorators skip inside a process
+    except SystemExit as end:  # skips by the suite's decorators inside a process
         reasons = {skip.exit_code: skip.message for skip in suite.TEST_SKIPS.values()}
         if end.code in reasons:
             return "skipped", reasons[end.code]
@@ -86,7 +86,7 @@ def outcome(suite, case, name):
 
 
 def run_case(dist, suite, Case, name, variant, meeting):
-    """The outcome in a new default group, which is destroyed again."""
+    """The outcome in a new default group, which is destroyed afterwards."""
     from torch.testing._internal.common_utils import set_rng_seed
 
     method = getattr(Case, name)
@@ -109,7 +109,7 @@ def run_case(dist, suite, Case, name, variant, meeting):
     except Exception:
         if result == "passed":
             result, text = "failed", f"destroy_process_group after the case:\n{traceback.format_exc()}"
-    # What a case leaves behind, and init_process_group: a hook that numbers the lines of tracebacks.
+    # Resets what a case and init_process_group leave behind, such as a hook that numbers traceback lines.
     dist.set_debug_level_from_env()
     sys.excepthook = sys.__excepthook__
     gc.collect()
@@ -132,13 +132,13 @@ def main():
     meeting = Meeting(dist, rank, size)
     suites = load(BACKEND, FOLDER)
     classes = {variant: case_class(suite) for variant, suite in suites.items()}
-    gc.freeze()  # so that collecting after each case does not look at all of torch
+    gc.freeze()  # keeps collections after each case from scanning all of torch
     if rank == 0:
         (FOLDER / "all_cases").write_text("\n".join(case_names(suites["gloo"])))
     for name in (FOLDER / "cases").read_text().split():
         meeting()
         events.write(json.dumps({"event": "start", "case": name}) + "\n")
-        # Two steps: the stacks of all ranks that hang are written, then they end.
+        # Two steps: all hung ranks write their stacks, then end.
         faulthandler.dump_traceback_later(CASE_SECONDS)
         signal.alarm(CASE_SECONDS + 3)
         started = time.monotonic()
@@ -159,7 +159,7 @@ def main():
         events.write(json.dumps({"event": "end", "case": name, **end}) + "\n")
     events.write(json.dumps({"event": "finish"}) + "\n")
     meeting()
-    if rank == 0:  # the store is in this process: not before the others have their answer
+    if rank == 0:  # hosts the store, so it waits for the others' answers
         time.sleep(0.5)
     return 0
 

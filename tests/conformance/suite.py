@@ -1,9 +1,9 @@
-"""torch's own suite for process-group backends, `torch.testing._internal.distributed.distributed_test`, told
-about mpi-gdr.
+"""torch's suite for process-group backends, `torch.testing._internal.distributed.distributed_test`, for
+mpi-gdr.
 
-The suite knows its backends by literal names, and evaluates most of its conditions while it is imported.
-So it is imported twice, as if for Gloo and as if for torch's own MPI backend: a case that either must pass is
-one that mpi-gdr must pass. What a case compares with the group's own backend is mpi-gdr's name.
+The suite has literal backend names and evaluates most conditions at import. It is imported twice, as for Gloo
+and as for torch's MPI backend: mpi-gdr must pass each case that either must pass. Comparisons with the
+group's own backend use mpi-gdr's name.
 """
 
 from __future__ import annotations
@@ -20,23 +20,21 @@ from pathlib import Path
 
 MODULE = "torch.testing._internal.distributed.distributed_test"
 VARIANTS = ("gloo", "mpi")
-# Chooses between models on CPU ("mpi", "gloo") and on GPU ("nccl") by the literal name.
+# Chooses a CPU model ("mpi", "gloo") or a GPU model ("nccl") by the literal name.
 CPU_BRANCH_BY_NAME = "test_accumulate_gradients_no_sync"
 
 
 def load(backend: str, temporary: Path) -> dict[str, types.ModuleType]:
-    """The suite's module as it is for Gloo and as it is for MPI, by variant.
-
-    To be called once in a process, with RANK and WORLD_SIZE set. All ranks share the folder `temporary`.
-    """
+    """{variant: the suite's module}. Call it once per process, with RANK and WORLD_SIZE set. All ranks share
+    the folder `temporary`."""
     for folder in ("barrier", "test_dir"):
         (temporary / folder).mkdir(exist_ok=True)
     os.environ.update(
         TEMP_DIR=str(temporary),
-        # Cases that make the default group anew want a file, see test_barrier_timeout_global.
+        # Cases that recreate the default group need a file, see test_barrier_timeout_global.
         INIT_METHOD=f"file://{temporary}/shared_init_file",
-        TORCH_SHOW_CPP_STACKTRACES="1",  # as the suite's own runner: some cases read the C++ part of messages
-        PYTORCH_PRINT_REPRO_ON_FAILURE="0",  # the command that it prints is not how the case was run
+        TORCH_SHOW_CPP_STACKTRACES="1",  # as the suite's runner; cases read the C++ part of messages
+        PYTORCH_PRINT_REPRO_ON_FAILURE="0",  # the printed command would be wrong here
     )
     modules = {}
     for variant in VARIANTS:
@@ -57,9 +55,9 @@ def load(backend: str, temporary: Path) -> dict[str, types.ModuleType]:
 
 @contextlib.contextmanager
 def names_as(backend: str, variant: str, suite: types.ModuleType, case: str) -> Iterator[None]:
-    """The names that the suite looks at while a case runs."""
+    """Sets the names that the suite reads while a case runs."""
     environment = dict(os.environ)
-    # Compared with "nccl", and by skip_if_small_worldsize, which wants 8 ranks of all but "mpi", for cases
+    # Compared with "nccl", and by skip_if_small_worldsize, which requires 8 ranks except for "mpi", in cases
     # whose groups are ranks 1 and 2.
     os.environ["BACKEND"] = "mpi"
     suite.BACKEND = variant if case.startswith(CPU_BRANCH_BY_NAME) else backend
@@ -71,7 +69,6 @@ def names_as(backend: str, variant: str, suite: types.ModuleType, case: str) -> 
 
 
 def case_names(suite: types.ModuleType) -> list[str]:
-    """All cases, in the order of the file."""
     cases = inspect.getmembers(suite.DistributedTest._DistTestBase, inspect.isfunction)
     names = [
         (inspect.unwrap(f).__code__.co_firstlineno, name) for name, f in cases if name.startswith("test")
@@ -80,8 +77,7 @@ def case_names(suite: types.ModuleType) -> list[str]:
 
 
 def case_class(suite: types.ModuleType) -> type[unittest.TestCase]:
-    """The suite's cases; to be made from a name and a barrier over all ranks, which takes the place of the
-    suite's one that polls a folder."""
+    """The suite's cases, each created with a barrier that replaces the suite's polling of a folder."""
     from torch.testing._internal.common_utils import TestCase
 
     class Case(TestCase, suite.DistributedTest._DistTestBase):
@@ -89,7 +85,7 @@ def case_class(suite: types.ModuleType) -> type[unittest.TestCase]:
             super().__init__(name)
             self.rank = int(os.environ["RANK"])
             self._meet = barrier
-            # What the suite's TestDistBackend has for its outer process, and cases may set.
+            # Attributes of the suite's TestDistBackend that cases may set.
             self.skip_return_code_checks: list = []
             self.special_return_code_checks: dict = {}
 

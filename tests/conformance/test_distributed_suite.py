@@ -1,9 +1,9 @@
-"""torch's own suite for process-group backends passes as the lists beside this file say.
+"""torch's suite for process-group backends has the results that the lists beside this file give.
 
-passing.txt    cases that pass, with the number of ranks
-exclusions.txt cases that do not, with the number of ranks and the reason: `skipped` by the suite itself, in
-               its own words, or `failed`, with a part of the error in quotes, and why that is right
-gloo.txt       cases that Gloo passes in the same runner, with the number of ranks
+passing.txt    (case, number of ranks) that passes
+exclusions.txt (case, number of ranks, reason) otherwise: `skipped` with the suite's words, or `failed` with a
+part of the error in quotes and a justification
+gloo.txt       (case, number of ranks) that Gloo passes in the same runner
 """
 
 import re
@@ -14,7 +14,7 @@ import pytest
 from conformance.job import run_cases
 
 FOLDER = Path(__file__).parent
-RANKS = [3, 4]  # torch's own choice for this suite is 3; a few cases ask for exactly 4
+RANKS = [3, 4]  # torch uses 3 for this suite; a few cases need exactly 4
 JOB_SECONDS = 400
 
 
@@ -24,7 +24,6 @@ class Exclusion(NamedTuple):
 
 
 def read_names(file):
-    """{(case, ranks)}"""
     lines = (FOLDER / file).read_text().splitlines()
     pairs = [line.split() for line in lines if line and not line.startswith("#")]
     assert len({name for name, _ in pairs}) == len(pairs), f"{file} names a case twice"
@@ -45,8 +44,8 @@ def read_exclusions():
 
 
 def test_nothing_that_gloo_passes_is_lost():
-    """Unless exclusions.txt says that it fails, and why it must: the suite skips nothing for mpi-gdr that it
-    runs for Gloo."""
+    """The suite skips nothing for mpi-gdr that it runs for Gloo, except failures justified in
+    exclusions.txt."""
     missing = read_names("gloo.txt") - read_names("passing.txt")
     exclusions = read_exclusions()
     assert {
@@ -82,7 +81,6 @@ def test_suite(tmp_path, ranks):
 @pytest.mark.full
 @pytest.mark.parametrize("ranks", RANKS)
 def test_list_of_gloo(tmp_path, ranks):
-    """gloo.txt is what Gloo passes here."""
     names = {name for name, r in read_names("passing.txt") | read_exclusions().keys() if r == ranks}
     verdicts = run_cases("gloo", ranks, sorted(names), tmp_path, JOB_SECONDS)
     assert verdicts.of("passed") == {name for name, r in read_names("gloo.txt") if r == ranks}

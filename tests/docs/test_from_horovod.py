@@ -1,4 +1,4 @@
-"""docs/from-horovod.md: its second program runs as it stands. docs/slurm.md: its scripts are shell."""
+"""docs/from-horovod.md: its second program runs unchanged. docs/slurm.md: its scripts are valid shell."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ def test_the_program_of_the_page_trains(tmp_path):
     script.write_text(ours)
     output = processes.run([*processes.MPI_GDR_RUN, "-n", "2", script]).expect(0)
     ((ranks, loss),) = re.findall(r"^(\d) ranks, loss (\d+\.\d{4})$", output, re.MULTILINE)
-    assert ranks == "2" and 0 < float(loss) < 8  # 8: of a model that knows nothing
+    assert ranks == "2" and 0 < float(loss) < 8  # 8: an untrained model's
 
 
 def test_batch_scripts_are_shell():

@@ -1,4 +1,4 @@
-"""docs/mpi.md lists the variables that the sources set, no more and no fewer."""
+"""docs/mpi.md lists exactly the variables that the sources set."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 from mpi_backend import launchers
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENTS = {"env", "environ", "environment", "added"}  # names of mappings that become an environment
+ENVIRONMENTS = {"env", "environ", "environment", "added"}  # mappings that become an environment
 CALL = rf"os\.putenv|(\w+\.)*({'|'.join(ENVIRONMENTS)})\.(setdefault|update)"
 FABRIC = re.compile(r"(MPIR_CVAR|MPICH|MVP|MV2|I_MPI|OMPI_MCA|PMIX?|UCX|FI)_")
 HYDRA = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
 
 
 def documented() -> set[str]:
-    """The variables of the first column of the page's tables; those in brackets stand for a condition."""
+    """Variables in the first column of the page's tables, without those in brackets, which are conditions."""
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "mpi.md").read_text(), re.MULTILINE)
     return {name for row in rows for name in re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row))}
 
 
 def set_in_cpp() -> set[str]:
-    """What a function that sets variables names, but for what it only reads."""
+    """Variables named by functions that set some, without those they only read."""
     found: set[str] = set()
     for path in (ROOT / "csrc").rglob("*.cpp"):
         for function in path.read_text().split("\n}\n"):
@@ -56,7 +56,7 @@ def set_in_python() -> set[str]:
         if not keys:
             continue
         scope = {**vars(importlib.import_module(name)), "env": HYDRA}
-        scope["name"] = list(launchers.rank_variables(HYDRA))  # say_alone()'s loop: all four
+        scope["name"] = list(launchers.rank_variables(HYDRA))  # all four of become_single_rank()'s loop
         for key in keys:
             value = eval(ast.unparse(key), scope)
             found |= {value} if isinstance(value, str) else set(value)

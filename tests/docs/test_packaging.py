@@ -1,4 +1,4 @@
-"""packaging/: that the recipes, which no test runs, name what exists here."""
+"""packaging/: no test runs the recipes, so their names are checked."""
 
 import importlib.util
 import re
@@ -36,7 +36,7 @@ def test_commands_and_variables_exist(text):
     assert {*re.findall(r"MPI_GDR_MPI_\w+", text)} <= {mpi_library.VARIABLE}
 
 
-def test_the_page_names_the_recipes_and_says_that_they_were_not_run():
+def test_the_page_names_the_recipes_as_not_run():
     section = INSTALL.partition("## Containers and Spack")[2].partition("\n## ")[0]
     for path in re.findall(r"packaging/[\w./-]+", section):
         assert (ROOT / path).exists(), path
@@ -44,12 +44,12 @@ def test_the_page_names_the_recipes_and_says_that_they_were_not_run():
 
 
 class Package:
-    """Spack's PythonPackage, as far as the recipe uses it."""
+    """The part of Spack's PythonPackage that the recipe uses."""
 
 
 @pytest.fixture
 def recipe(monkeypatch):
-    """The module of package.py with its directives recorded, by name."""
+    """package.py's module and its recorded directives by name."""
     calls = {"license": [], "version": [], "depends_on": []}
     language = ModuleType("spack.package")
     for name, record in calls.items():
@@ -76,7 +76,7 @@ def test_spack_installs_this_version_of_the_wheel_in_the_current_folder(recipe, 
     assert depends == {"python", "py-torch", "mpi"}
     monkeypatch.chdir(tmp_path)
     url = Package.__new__(recipe.package).url_for_version
-    assert url(__version__) == f"file://{tmp_path}/mpi_gdr-{__version__}-*.whl"  # Spack names it as missing
+    assert url(__version__) == f"file://{tmp_path}/mpi_gdr-{__version__}-*.whl"  # Spack reports it as missing
     wheel = tmp_path / f"mpi_gdr-{__version__}-cp311-cp311-linux_x86_64.whl"
     wheel.touch()
     assert url(__version__) == f"file://{wheel}"

@@ -1,4 +1,4 @@
-"""What pages say that a test can hold them to: links, names, lists."""
+"""Testable parts of the pages: links, names, lists."""
 
 import re
 import runpy
@@ -11,7 +11,6 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "tests").gl
 
 
 def anchors(page):
-    """As they are made of the headings of Markdown."""
     heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
@@ -59,11 +58,11 @@ def test_the_page_of_the_python_interface_has_every_public_name():
 def test_sizes_are_right_within_a_tenth():
     house = runpy.run_path(str(ROOT / "tools" / "house.py"))
     rows = re.compile(r"^\| `(\w+)/` \| ([\d,]+) \|$", re.MULTILINE)
-    told, now = (
+    documented, now = (
         rows.findall(text) for text in ((ROOT / "docs" / "architecture.md").read_text(), house["table"]())
     )
-    assert [tree for tree, _ in told] == [tree for tree, _ in now] == list(house["TREES"])
-    for (_, then), (tree, lines) in zip(told, now, strict=True):
+    assert [tree for tree, _ in documented] == [tree for tree, _ in now] == list(house["TREES"])
+    for (_, then), (tree, lines) in zip(documented, now, strict=True):
         then, lines = (int(number.replace(",", "")) for number in (then, lines))
         assert abs(then - lines) <= lines / 10, f"{tree}: the page is behind the table of `make house`"
 

@@ -1,4 +1,4 @@
-"""README.md: short, its figures those of docs/performance.md, its blocks what tools/readme.py runs."""
+"""README.md: short, with figures of docs/performance.md and blocks that tools/readme.py runs."""
 
 import re
 import runpy
@@ -14,14 +14,14 @@ BYTES = {"8 B": 8, "8 KiB": 8 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "16 M
 
 
 def table(text, first):
-    """The rows of the table with this first cell of its head, as lists of cells."""
+    """(head, rows) of the table whose first heading is `first`, as lists of cells."""
     (lines,) = re.findall(rf"^(\| ?{re.escape(first)} ?\|.*\n(?:\|.*\n)+)", text, re.MULTILINE)
     head, _, *rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines.splitlines())
     return head, rows
 
 
 def measured():
-    """Bytes -> column -> median, of all_reduce on 2 ranks in docs/performance.md."""
+    """{bytes: {column: median}} of all_reduce on 2 ranks in docs/performance.md."""
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     section = page.partition("![all_reduce on 2 ranks]")[2].partition("![all_reduce on 4 ranks]")[0]
     head, rows = table(section, "bytes")
@@ -32,7 +32,7 @@ def measured():
 
 
 def as_words(ratio):
-    """How README.md writes the time of the other, divided by ours."""
+    """The other's time divided by ours in README.md's words."""
     factor, word = (ratio, "faster") if ratio >= 1 else (1 / ratio, "slower")
     return f"{int(factor + 0.5)}x {word}" if factor >= 9.5 else f"{factor:.1f}x {word}"
 
@@ -65,7 +65,7 @@ def test_its_commands_are_the_wheels_then_the_clones():
 
 
 @pytest.mark.parametrize("names", [[], ["mpi_gdr-0.1.0-cp311-a.whl", "mpi_gdr-0.2.0-cp311-a.whl"]])
-def test_without_one_wheel_the_tool_says_so(tmp_path, names):
+def test_without_one_wheel_the_tool_fails(tmp_path, names):
     for name in [*names, "other-1.0-py3-none-any.whl"]:
         (tmp_path / name).touch()
     with pytest.raises(SystemExit, match=f"has {', '.join(names) or 'none'}: `make wheel`"):

@@ -1,4 +1,4 @@
-"""docs/tutorial.md: that it has every example, and that tools/labs.py, which runs it, sees what differs."""
+"""docs/tutorial.md has every example, and tools/labs.py, which runs it, finds differences."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "labs.py"
-# Programs of their own pages, and what others import.
+# Programs with pages of their own, and modules.
 NOT_LABS = {"common.py", "memory.py", "resnet.py", "deepspeed_zero.py", "ranks_per_gpu.py"}
 
 
@@ -44,7 +44,7 @@ $ echo 'took 1.25 ms on 2 ranks'; echo between; echo 'difference 5e-16'; touch -
         ("took 1.25 ms on 2 ranks\nbetween", "expected the end, instead of 'difference 5e-16'"),
     ],
 )
-def test_what_differs_is_told(tmp_path, expected, wrong):
+def test_what_differs_is_shown(tmp_path, expected, wrong):
     (tmp_path / "out").mkdir()
     result = labs(tmp_path, PAGE.format(folder=tmp_path / "out", expected=expected))
     index = (tmp_path / "out" / "index.html").read_text()
@@ -54,7 +54,7 @@ def test_what_differs_is_told(tmp_path, expected, wrong):
 
 
 def test_each_lab_keeps_its_pictures(tmp_path):
-    """Though the second writes one of the same name."""
+    """A second lab writes a picture of the same name."""
     (tmp_path / "out").mkdir()
     labs(tmp_path, "".join(f"```console\n$ echo {k} > {tmp_path}/out/a.png\n```\n" for k in (1, 2)))
     index = (tmp_path / "out" / "index.html").read_text()
@@ -63,7 +63,7 @@ def test_each_lab_keeps_its_pictures(tmp_path):
     assert 'name="viewport"' in index and "max-width" in index
 
 
-def test_a_command_that_fails_is_told(tmp_path):
+def test_a_command_that_fails_is_reported(tmp_path):
     result = labs(tmp_path, "```console\n$ echo 1; exit 3\n1\n```\n")
     assert result.returncode == 1 and "WRONG: status 3" in result.stdout
 

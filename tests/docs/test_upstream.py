@@ -1,4 +1,4 @@
-"""docs/upstream.md: its programs still show what the page says. One that does not is no defect any more."""
+"""docs/upstream.md: its programs still show the defects; otherwise a defect is fixed."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from support import processes
 
 TEXT = (Path(__file__).parents[2] / "docs" / "upstream.md").read_text()
 VERSION = re.search(r"on torch (\S+)", TEXT).group(1)
-# (program, what it prints or raises)
+# (program, "prints" or "raises", text)
 CASES = [
     (re.sub(r"^ {4}", "", block, flags=re.MULTILINE), kind, " ".join(shown.split()))
     for block, kind, shown in re.findall(r"((?:^ {4}.*\n)+)\n(prints|raises) `([^`]+)`", TEXT, re.MULTILINE)

@@ -28,8 +28,8 @@ void LoopbackFaults::pass() const {
 
 namespace {
 
-// The state that the endpoints of a loopback group share: requests, unmatched messages, natives in progress.
-// Thread-safe: one lock around everything, held for the copies as well.
+// Shared by the endpoints of a loopback group: requests, unmatched messages, natives in progress.
+// Thread-safe: one lock, also held for the copies.
 class World {
  public:
   World(int size, const LoopbackOptions& options)
@@ -47,7 +47,7 @@ class World {
     const bool eager = bytes <= eager_bytes_;
     slots_[handle].done = eager;
     if (lost) return handle;
-    Message message{from, tag, bytes, {}, data, eager ? kNobody : handle};
+    Message message{from, tag, bytes, {}, data, eager ? kNone : handle};
     Mailbox& box = mailbox(to, channel);
     const auto match = std::find_if(box.posted.begin(), box.posted.end(),
                                     [&](const Receive& r) { return r.accepts(message); });
@@ -91,18 +91,18 @@ class World {
     NativeOperation& operation = entry->second;
     if (first) {
       operation.parts.resize(size_);
-      operation.requests.assign(size_, kNobody);
+      operation.requests.assign(size_, kNone);
     }
     operation.parts[rank] = collective;
     operation.requests[rank] = handle;
     if (++operation.arrived < size_) return handle;
-    // A rank that gave up has left the collective for good, so the others can never finish it.
+    // A rank that gave up never returns to the collective, so the others can never finish it.
     if (!operation.given_up) run_native(operation);
     natives_.erase(entry);
     return handle;
   }
 
-  // True once done, and the handle is free for reuse; throws what went wrong with the request.
+  // True once done; the handle is then free. Throws the request's error.
   bool test(std::uint64_t handle, RecvStatus* status) {
     std::lock_guard lock(mutex_);
     Slot& slot = slots_[handle];
@@ -131,7 +131,7 @@ class World {
   }
 
  private:
-  static constexpr std::uint64_t kNobody = ~std::uint64_t{0};
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
   struct Slot {
     bool done = false;
@@ -144,7 +144,7 @@ class World {
     std::size_t bytes;
     std::vector<std::byte> buffered;  // eager
     const void* data;                 // not eager: the sender's memory
-    std::uint64_t sender;             // request to complete on matching; kNobody if none
+    std::uint64_t sender;             // request to complete on matching; kNone if none
     const std::byte* bytes_at() const { return data ? static_cast<const std::byte*>(data) : buffered.data(); }
   };
   struct Receive {
@@ -191,7 +191,7 @@ class World {
                    " do not fit a receive of " + std::to_string(receive.bytes) + " bytes";
     const std::size_t bytes = std::min(message.bytes, receive.bytes);
     if (bytes) std::memcpy(receive.data, message.bytes_at(), bytes);
-    if (message.sender != kNobody) slots_[message.sender].done = true;
+    if (message.sender != kNone) slots_[message.sender].done = true;
   }
 
   void run_native(NativeOperation& operation) {
@@ -207,7 +207,7 @@ class World {
       }
       return;
     }
-    // The result is complete before any output is written: outputs may be inputs.
+    // Complete before any output is written: outputs may be inputs.
     std::vector<std::byte> result;
     const auto append = [&](const void* data) {
       const auto* first = static_cast<const std::byte*>(data);
@@ -286,7 +286,7 @@ class LoopbackTransport : public Transport {
     try {
       if (!world_->test(request.handle, status)) return false;
     } catch (...) {
-      request.active = false;  // the handle is free: a failed request is over too
+      request.active = false;  // a failed request is over: its handle is free
       throw;
     }
     request.active = false;

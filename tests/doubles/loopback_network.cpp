@@ -21,7 +21,7 @@ class Groups {
     const auto at = std::find(ranks.begin(), ranks.end(), rank);
     if (at == ranks.end()) fail(ErrorCode::InvalidUsage, "rank ", rank, " is not a member of the group");
     const auto index = static_cast<std::size_t>(at - ranks.begin());
-    // Taken already: of an earlier group, which the others have never come to.
+    // Taken already, for an earlier group that the others never made.
     if (endpoints.empty() || !endpoints[index]) endpoints = make_loopback(static_cast<int>(ranks.size()));
     std::unique_ptr<Transport> own = std::move(endpoints[index]);
     if (std::none_of(endpoints.begin(), endpoints.end(), [](const auto& e) { return e != nullptr; }))

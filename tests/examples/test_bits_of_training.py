@@ -1,4 +1,4 @@
-"""MPI_GDR_BITS=order: a number of ranks has one training run, wherever the ranks are and whatever sums."""
+"""MPI_GDR_BITS=order: training depends only on the number of ranks, not on their nodes or the algorithm."""
 
 import re
 
@@ -17,7 +17,7 @@ ORDERED = [
 
 
 def digest(ranks_per_node: int, **variables: str) -> str:
-    """Of the parameters after a few iterations."""
+    """SHA-256 of the parameters after a few iterations."""
     result = mpi_gdr(
         "run", "-n", str(RANKS), str(EXAMPLE / "train.py"), "--preset=tiny", "--device=cpu", "--iterations=5",
         "--out", variables.pop("out"), OMP_NUM_THREADS="1", MPI_GDR_RANKS_PER_NODE=str(ranks_per_node),
@@ -40,7 +40,7 @@ def test_layouts_agree(on_one_node, tmp_path, ranks_per_node):
 
 @pytest.mark.full
 def test_other_bits_show(on_one_node, tmp_path):
-    """Without which the others would prove nothing."""
+    """Otherwise the other tests would prove nothing."""
     assert digest(2, out=str(tmp_path), MPI_GDR_SELECT="all_reduce:ring") != on_one_node
 
 
@@ -48,7 +48,7 @@ def test_other_bits_show(on_one_node, tmp_path):
 @pytest.mark.parametrize("algorithm", [each["name"] for each in ORDERED])
 @pytest.mark.parametrize("ranks_per_node", [4, 2, 1])
 def test_algorithms_agree(on_one_node, tmp_path, algorithm, ranks_per_node):
-    """One that cannot run in a layout makes room for the rows behind it."""
+    """An algorithm that does not support a layout falls through to later rows."""
     rows = f"all_reduce:{algorithm}"
     found = digest(ranks_per_node, out=str(tmp_path), MPI_GDR_BITS="order", MPI_GDR_SELECT=rows)
     assert found == on_one_node

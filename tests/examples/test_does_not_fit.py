@@ -6,7 +6,7 @@ import sys
 import pytest
 from support import labs, processes
 
-# Parameters weigh more than activations: 16 bytes each of 14 million are 217 MiB.
+# Parameters outweigh activations: 14 million of 16 bytes are 217 MiB.
 MODEL = ["--device=cpu", "--layers=8", "--iterations=2", "--batch-size=2"]
 LIMIT = ["--budget=200"]
 
@@ -19,7 +19,7 @@ def test_both_outcomes(tmp_path):
     assert not (tmp_path / "result.json").exists()
     output, result = labs.run("does_not_fit.py", tmp_path, *MODEL, *LIMIT)
     assert result["losses"][1] < result["losses"][0] - 0.2
-    # More than by the formula, which knows neither gathered layers nor temporaries.
+    # Above the formula's, which omits gathered layers and temporaries.
     assert result["formula_mib"] < 130 and result["formula_mib"] / 1.5 < result["peak_mib"] < 200
     assert f"= {result['formula_mib']:.0f}\n" in output
     assert labs.is_picture(tmp_path / "memory.png")

@@ -1,4 +1,4 @@
-"""The example trains over Gloo and over mpi-gdr with the same curve, and goes on exactly where it stopped."""
+"""The example trains over Gloo and mpi-gdr with the same curve, and resumes exactly."""
 
 import json
 import shutil
@@ -50,7 +50,7 @@ def compare(a: Path, b: Path, *arguments: str) -> processes.Result:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Backend -> (folder, output) of an uninterrupted run; each backend runs once."""
+    """Returns a function: backend -> (folder, output) of an uninterrupted run, cached."""
     runs = {}
 
     def get(backend: str) -> tuple[Path, str]:
@@ -69,7 +69,7 @@ def test_trains(finished, backend):
     assert log[0]["backend"] == backend
     assert log[0]["ranks"] == 2
     validation = [r["loss"] for r in log if r["kind"] == "val"]
-    assert validation[0] > 4.3  # the logarithm of 97 characters is 4.57
+    assert validation[0] > 4.3  # ln(97) = 4.57 untrained
     assert validation[-1] < 3.5
     assert [r["iteration"] for r in log if r["kind"] == "train"] == list(range(ITERATIONS))
     end = log[-1]
@@ -87,7 +87,7 @@ def test_trains(finished, backend):
 def test_resumes_exactly(finished, backend, tmp_path):
     whole, _ = finished(backend)
     out = tmp_path / "resumed"
-    # The log still holds what came after the checkpoint, as after a crash.
+    # The log still has later records, as after a crash.
     shutil.copytree(whole, out)
     train(f"--backend={backend}", f"--out={out}", "--resume=checkpoint-10.pt")
     assert losses(out) == losses(whole)

@@ -1,4 +1,4 @@
-"""The examples of sharded and of three-dimensional parallelism train with the losses of one process."""
+"""The examples of sharded and three-dimensional parallelism have one process's losses."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ ALONE = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=1"]
 
 
 def losses(command, out, *arguments):
-    """(kind, iteration) -> loss, of a run that must end well."""
+    """{(kind, iteration): loss} of a successful run."""
     processes.run([*command, *TINY, f"--out={out}", *arguments], timeout=240).expect(0)
     records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return {(r["kind"], r["iteration"]): r["loss"] for r in records if "loss" in r}
@@ -33,12 +33,12 @@ def test_fsdp(tmp_path):
     assert len(whole) == 6 + 2 and whole["train", 5] < whole["train", 0] - 0.1
     alone = losses([*ALONE, EXAMPLES / "fsdp.py", "--backend=gloo"], tmp_path / "alone", *arguments)
     assert whole == pytest.approx(alone, abs=1e-4)
-    # As if it had been stopped behind the checkpoint; goes on with other shards.
+    # As if stopped after the checkpoint; resumes with other shards.
     shutil.rmtree(tmp_path / "whole" / "checkpoint-6")
     resumed = losses(mpi_gdr_run(3, "fsdp.py"), tmp_path / "whole", "--resume", *arguments)
     assert resumed == pytest.approx(whole, abs=1e-4)
     assert (tmp_path / "whole" / "checkpoint-6" / ".metadata").exists()
-    # On one process that no launcher has started.
+    # On one process without a launcher.
     shutil.rmtree(tmp_path / "whole" / "checkpoint-6")
     command = [sys.executable, EXAMPLES / "fsdp.py"]
     assert losses(command, tmp_path / "whole", "--resume", *arguments) == pytest.approx(whole, abs=1e-4)
@@ -46,7 +46,7 @@ def test_fsdp(tmp_path):
 
 @pytest.mark.parametrize("ranks", [4, pytest.param(8, marks=pytest.mark.full)])
 def test_parallel3d(tmp_path, ranks):
-    """2 pipeline x 2 tensor, and as many data."""
+    """2 pipeline x 2 tensor; the rest is data parallel."""
     parallel = losses(mpi_gdr_run(ranks, "parallel3d.py"), tmp_path / "parallel", "--iterations=3")
     alone = losses([sys.executable, EXAMPLES / "parallel3d.py"], tmp_path / "alone", "--iterations=3")
     assert len(alone) == 3 and alone["train", 2] < alone["train", 0] - 0.1

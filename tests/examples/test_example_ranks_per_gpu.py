@@ -1,4 +1,4 @@
-"""examples/ranks_per_gpu.py on cores, at a tiny size. No test looks at a rate."""
+"""examples/ranks_per_gpu.py on cores, at a tiny size. Does not check rates."""
 
 import importlib.util
 import json
@@ -32,7 +32,7 @@ def test_on_cores(tmp_path):
     assert (tmp_path / "throughput.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_a_gpu_it_says_so():
+def test_without_a_gpu_it_prints_why():
     output = processes.run([sys.executable, EXAMPLE], CUDA_VISIBLE_DEVICES="").expect(1)
     assert "no GPU is visible here; --device cpu" in output
 

@@ -1,4 +1,4 @@
-"""examples/hello.py and examples/ddp.py: short, by themselves, under any launcher."""
+"""examples/hello.py and examples/ddp.py: short, self-contained, under any launcher."""
 
 import re
 

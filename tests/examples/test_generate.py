@@ -1,4 +1,4 @@
-"""examples/generate.py: the tokens of the cut model are those of the whole GPT in this process."""
+"""examples/generate.py: the sharded model generates the tokens of the whole GPT in this process."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SIZES = {"layers": 2, "heads": 4, "channels": 32}
 
 @pytest.fixture
 def model_and_prompts():
-    """As the example begins with them, untrained."""
+    """As in the example, untrained."""
     val = load(2_000_000).val
     starts = torch.linspace(0, len(val) - PROMPT, 3).long()
     torch.manual_seed(1337)
@@ -26,10 +26,10 @@ def check(out, ranks, model, tokens):
     arguments += [f"--tokens={TOKENS}", *(f"--{name}={value}" for name, value in SIZES.items())]
     _, result = labs.run("generate.py", out, *arguments, ranks=ranks)
     with torch.no_grad():
-        for _ in range(TOKENS):  # the whole text again for each token, without any cache
+        for _ in range(TOKENS):  # the whole text for each token, without a cache
             tokens = torch.cat([tokens, model(tokens)[:, -1:].argmax(dim=2)], dim=1)
     assert result["tokens"] == tokens.tolist() and result["same"] is True
-    assert result["logit_difference"] < 1e-5  # which tells more: untrained, a token follows from the last one
+    assert result["logit_difference"] < 1e-5  # untrained, equal tokens prove little
     assert set(result["table"]) == {"alone", "mpi-gdr", "gloo"}
     assert all(0 < row["p50"] <= row["p99"] for row in result["table"].values())
     assert labs.is_picture(out / "generate.png")

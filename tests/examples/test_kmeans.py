@@ -1,4 +1,4 @@
-"""examples/kmeans.py finds the centres of scikit-learn, with the same bits on any number of ranks."""
+"""examples/kmeans.py finds scikit-learn's centres, with the same bits on any number of ranks."""
 
 import sys
 
@@ -17,9 +17,9 @@ def test_any_number_of_ranks(tmp_path):
 
 
 def same_as(other, tmp_path, ranks):
-    """Its result, which must be that of the other run."""
+    """The result, which must equal another run's."""
     _, result = labs.run("kmeans.py", tmp_path, *SMALL, ranks=ranks)
-    assert result["centres"] == other["centres"]  # exactly
+    assert result["centres"] == other["centres"]  # bit for bit
     assert result["iterations"] == other["iterations"]
     assert result["inertia"] == pytest.approx(other["inertia"], rel=1e-12)
     return result
@@ -28,7 +28,7 @@ def same_as(other, tmp_path, ranks):
 @pytest.mark.full
 def test_more_ranks(tmp_path):
     _, alone = labs.run("kmeans.py", tmp_path, *SMALL, ranks=1)
-    same_as(same_as(alone, tmp_path, ranks=3), tmp_path, ranks=7)  # 60 blocks are not shared evenly by 7
+    same_as(same_as(alone, tmp_path, ranks=3), tmp_path, ranks=7)  # 60 blocks are not divisible by 7
 
 
 @pytest.mark.full
@@ -49,7 +49,7 @@ def test_too_few_points():
 
 
 @pytest.mark.full
-def test_what_is_missing_is_said_first(tmp_path):
+def test_what_is_missing_is_reported_first(tmp_path):
     blocked = "import sys\nsys.modules.update(dict.fromkeys(['numpy', 'matplotlib', 'rich', 'sklearn']))\n"
     (tmp_path / "sitecustomize.py").write_text(blocked)
     program = [sys.executable, labs.EXAMPLES / "kmeans.py", f"--out={tmp_path}"]

@@ -1,4 +1,4 @@
-"""examples/moe.py: experts on several ranks give the gradients and losses of one process with all of them."""
+"""examples/moe.py: distributed experts give the gradients and losses of one process with all of them."""
 
 import pytest
 from support import labs

@@ -1,4 +1,4 @@
-"""examples/pipeline.py: the gradients of one process, and the bubbles that theory says."""
+"""examples/pipeline.py: one process's gradients, and the bubbles of theory."""
 
 import pytest
 from support import labs

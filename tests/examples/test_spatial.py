@@ -12,12 +12,12 @@ def run(out, ranks):
 
 
 def test_gradients(tmp_path):
-    assert run(tmp_path, ranks=2)["error_without_halos"] > 1e-3  # so halos matter at this size
+    assert run(tmp_path, ranks=2)["error_without_halos"] > 1e-3  # halos matter at this size
 
 
 @pytest.mark.full
 def test_losses(tmp_path):
     alone = run(tmp_path, ranks=1)
     assert alone["error_without_halos"] == 0
-    for ranks in (2, 4):  # 1 x 2 tiles and 2 x 2, where corners matter too
+    for ranks in (2, 4):  # 1 x 2 and 2 x 2 tiles; corners matter for the latter
         assert run(tmp_path, ranks)["losses"] == pytest.approx(alone["losses"], abs=1e-5)

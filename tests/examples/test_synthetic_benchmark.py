@@ -1,5 +1,4 @@
-"""examples/synthetic_benchmark.py prints Horovod's lines and trains as one process does. No test looks at a
-rate."""
+"""examples/synthetic_benchmark.py prints Horovod's lines and trains as one process. Does not check rates."""
 
 import re
 import sys
@@ -9,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from support import labs, processes
 
-# At 32 pixels the last batch norm has two numbers a channel, and rounding decides the losses.
+# At 32 pixels the last batch norm has two values per channel, and rounding decides the losses.
 SMALL = ["--image-size=64", "--batch-size=2", "--num-warmup-batches=1", "--num-batches-per-iter=1"]
 SMALL += ["--num-iters=2", "--no-cuda"]
 NUMBER = r"\d+\.\d"
@@ -28,7 +27,7 @@ LINES = [
 
 
 def losses_of_one_process(steps: int, ranks: int = 2) -> list[float]:
-    """The same batches on one process: the mean of the ranks' losses, the mean of their gradients."""
+    """The same batches on one process: the mean of the ranks' losses and gradients."""
     sys.path.append(str(labs.EXAMPLES))
     import resnet
 
@@ -42,7 +41,7 @@ def losses_of_one_process(steps: int, ranks: int = 2) -> list[float]:
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
-        # One by one: each rank's batch norm sees its own images only.
+        # Separately: each rank's batch norm sees only its own images.
         loss = sum(F.cross_entropy(model(images), labels) for images, labels in batches) / ranks
         loss.backward()
         optimizer.step()
@@ -66,7 +65,7 @@ def test_losses_are_those_of_gloo(tmp_path):
 
     exact, half = losses(), losses("--fp16-allreduce")
     assert exact == pytest.approx(losses("--backend=gloo"), rel=1e-6)
-    # Behind one step; later ones multiply the rounding.
+    # After one step; later steps amplify the rounding.
     assert half[:2] == pytest.approx(exact[:2], rel=1e-2) and half != exact
 
 

@@ -1,4 +1,4 @@
-"""examples/transpose_sum.py adds an array and its transpose as NumPy does, by torch and by mpi4py."""
+"""examples/transpose_sum.py adds an array and its transpose, by torch and by mpi4py, as NumPy does."""
 
 import sys
 
@@ -8,7 +8,7 @@ from support import labs, processes
 
 
 def test_uneven_shares(tmp_path):
-    """It compares each rank's rows with NumPy's itself, and ends with 1 if they differ."""
+    """The example compares each rank's rows with NumPy's, and exits with 1 if they differ."""
     arguments = ["--blocks=5", "--block-size=8", "--rounds=2"]
     output, result = labs.run("transpose_sum.py", tmp_path, *arguments, ranks=3)
     assert "exchange by torch" in output and "exchange by mpi4py" in output

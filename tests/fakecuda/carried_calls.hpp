@@ -1,5 +1,5 @@
-// Ranks in one process whose messages the host carries, between buffers of a software GPU or by way of host
-// memory: device programs and host programs joined by flags (execution/device/stream_execution.hpp).
+// Ranks in one process whose messages the host carries, from a software GPU's buffers or through host memory:
+// device and host programs joined by flags (execution/device/stream_execution.hpp).
 #pragma once
 
 #include "collective_data.hpp"
@@ -40,7 +40,7 @@ class CarriedRank {
     binding.input = device.allocate(in);
     binding.output = device.allocate(std::max(in, out));
     binding.scratch = device.allocate(made->schedule->scratch_count * sizeof(Element));
-    binding.bounce = bounce_;  // of all: one after the other
+    binding.bounce = bounce_;  // shared: calls run one after the other
     if (made->schedule->bounce_count * sizeof(Element) > kBounceBytes)
       fail(ErrorCode::Internal, "too little bounce memory for this test");
     return made;
@@ -56,7 +56,7 @@ class CarriedRank {
     caller->copy(it.result, it.binding.output, it.data.expected.size() * sizeof(Element));
   }
 
-  // Late, so that the device is where it waits for the host.
+  // Sleeps first, so that the device waits for the host.
   void finish(Carried& it) const {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     while (!it.execution->advance()) std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -80,14 +80,14 @@ class CarriedRank {
   void* const bounce_;
 };
 
-// Every algorithm that goes by messages; all are submitted before any of them begins.
+// Every algorithm with messages; all are submitted before any begins.
 inline void carry_everything(CarriedRank& self, int size, Hold& hold, bool by_host) {
   std::vector<std::unique_ptr<CarriedRank::Carried>> all;
   for (const Algorithm& algorithm : stream_test::scheduled_algorithms())
     all.push_back(self.prepare(algorithm, size, static_cast<int>(all.size()), by_host));
   hold.on(*self.caller);
   for (const auto& it : all) self.issue(*it);
-  hold.let_go();
+  hold.release();
   for (const auto& it : all) self.finish(*it);
   self.caller->synchronize();
   for (const auto& it : all) CarriedRank::check(*it);

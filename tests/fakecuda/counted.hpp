@@ -1,5 +1,4 @@
-// What an all_reduce asks of the driver and of memory, on one rank, in the steady state: counted by the
-// software CUDA.
+// Driver calls and memory traffic of an all_reduce on one rank, in the steady state.
 #pragma once
 
 #include "cuda_calls.hpp"
@@ -12,20 +11,20 @@ namespace fakecuda_test {
 struct CountedCall {
   const char *name, *algorithm;
   std::uint64_t count;  // of float32
-  bool grouped;         // in group memory, in place
+  bool grouped;         // in place in group memory
 };
 
 struct Counts {
-  std::uint64_t calls = 0;     // that put work on a stream, or into a graph
-  std::uint64_t launches = 0;  // of these: kernels
-  std::uint64_t waits = 0;     // calls that wait for the whole device, or may
-  std::uint64_t read = 0, written = 0, peer_read = 0, peer_written = 0;  // bytes, when it is run
+  std::uint64_t calls = 0;     // calls that put work on a stream or into a graph
+  std::uint64_t launches = 0;  // kernels among them
+  std::uint64_t waits = 0;     // calls that wait, or may wait, for the whole device
+  std::uint64_t read = 0, written = 0, peer_read = 0, peer_written = 0;  // bytes of one run
 };
 struct BothCounts {
   Counts at_once, in_graph;
 };
 
-// The difference between two points, which are the beginning and the end of this object.
+// Adds the difference between the ends of its lifetime.
 class Counting {
  public:
   explicit Counting(Counts& counts) : counts_(counts) { add(-1); }
@@ -44,7 +43,7 @@ class Counting {
   Counts& counts_;
 };
 
-// Of what runs in `run`, which waits for its end.
+// Counts the traffic of `run`, which must wait for its work.
 inline void count_traffic(Counts& counts, const std::function<void()>& run) {
   const fakecuda::Traffic before = fakecuda::traffic();
   run();
@@ -71,7 +70,7 @@ inline cudaGraphExec_t capture(PeerRank& self, const InFlight& it, cudaStream_t 
   return end_capture(native);
 }
 
-// On every rank. Both slots have been used before, group memory is mapped, results are looked at.
+// Called on every rank. Both slots have been used before, group memory is mapped, results are checked.
 inline BothCounts count_all_reduce(PeerRank& self, const CountedCall& call) {
   const Tuning tuning{.staging_bytes = ipc::kStagingBytes, .in_place = true};
   const Call all_reduce{find_algorithm(Collective::AllReduce, call.algorithm),
@@ -116,7 +115,7 @@ inline BothCounts count_all_reduce(PeerRank& self, const CountedCall& call) {
   return both;
 }
 
-// Of all ranks, by rank. Each a process, with a device of its own.
+// The counts by rank. Each rank is a process with its own device.
 inline std::vector<BothCounts> count_on_ranks(int size, const CountedCall& call, std::chrono::seconds limit) {
   void* const page =
       ::mmap(nullptr, sizeof(BothCounts) * 8, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,4 @@
-// Short forms of CUDA's calls for tests of the software CUDA, which may be fatal.
+// Short forms of CUDA calls for tests of the software CUDA, some of which end the process.
 #pragma once
 
 #include <cuda.h>
@@ -26,21 +26,21 @@ inline void ok(CUresult status) {
   if (status != CUDA_SUCCESS) throw std::runtime_error("driver: " + std::to_string(status));
 }
 
-// Words of pinned memory, zeroed.
-inline std::atomic<std::uint32_t>* make_words() {
+// Zeroed words of pinned memory.
+inline std::atomic<std::uint64_t>* make_words() {
   void* memory = nullptr;
   ok(cudaHostAlloc(&memory, 4096, cudaHostAllocMapped | cudaHostAllocPortable));
   std::memset(memory, 0, 4096);
-  return static_cast<std::atomic<std::uint32_t>*>(memory);
+  return static_cast<std::atomic<std::uint64_t>*>(memory);
 }
-inline CUdeviceptr at(std::atomic<std::uint32_t>& word) { return reinterpret_cast<CUdeviceptr>(&word); }
-inline void write(cudaStream_t stream, std::atomic<std::uint32_t>& word, std::uint32_t value) {
+inline CUdeviceptr at(std::atomic<std::uint64_t>& word) { return reinterpret_cast<CUdeviceptr>(&word); }
+inline void write(cudaStream_t stream, std::atomic<std::uint64_t>& word, std::uint64_t value) {
   ok(cuInit(0));
-  ok(cuStreamWriteValue32(stream, at(word), value, CU_STREAM_WRITE_VALUE_DEFAULT));
+  ok(cuStreamWriteValue64(stream, at(word), value, CU_STREAM_WRITE_VALUE_DEFAULT));
 }
-inline void wait(cudaStream_t stream, std::atomic<std::uint32_t>& word, std::uint32_t value) {
+inline void wait(cudaStream_t stream, std::atomic<std::uint64_t>& word, std::uint64_t value) {
   ok(cuInit(0));
-  ok(cuStreamWaitValue32(stream, at(word), value, CU_STREAM_WAIT_VALUE_GEQ));
+  ok(cuStreamWaitValue64(stream, at(word), value, CU_STREAM_WAIT_VALUE_GEQ));
 }
 inline cudaStream_t make_stream(unsigned flags = cudaStreamNonBlocking) {
   cudaStream_t stream;
@@ -58,23 +58,23 @@ inline unsigned char* allocate(std::size_t bytes) {
   return static_cast<unsigned char*>(memory);
 }
 
-// Long enough for what should have waited to show that it has not.
+// Long enough for work that wrongly did not wait to show.
 inline void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
-// Kernels of flag_kernels.cu, as nvcc's objects make them known.
+// Kernels of flag_kernels.cu, registered as nvcc's objects do.
 #define FLAG_KERNEL(name) "_ZN7mpi_gdr3gpu5flags" name
-inline const void* make_known(char& function, const char* name) {
+inline const void* register_kernel(char& function, const char* name) {
   __cudaRegisterFunction(nullptr, &function, &function, name, -1, nullptr, nullptr, nullptr, nullptr,
                          nullptr);
   return &function;
 }
 inline const void* write_kernel() {
   static char function;
-  return make_known(function, FLAG_KERNEL("12write_kernelIjEEvPVT_S3_"));
+  return register_kernel(function, FLAG_KERNEL("12write_kernelEPVmmPKmS5_"));
 }
 inline const void* wait_kernel() {
   static char function;
-  return make_known(function, FLAG_KERNEL("11wait_kernelIjEEvPVKT_S3_"));
+  return register_kernel(function, FLAG_KERNEL("11wait_kernelEPVKmmPKmPmS3_"));
 }
 inline const void* loaded(const void* kernel) {
   cudaFuncAttributes attributes;
@@ -83,8 +83,9 @@ inline const void* loaded(const void* kernel) {
 }
 inline const void* loaded_write_kernel() { return loaded(write_kernel()); }
 // That waits for `value`, or writes it.
-inline void launch_flag(const void* kernel, void* word, std::uint32_t value, cudaStream_t stream) {
-  void* arguments[] = {&word, &value};
+inline void launch_flag(const void* kernel, void* word, std::uint64_t value, cudaStream_t stream) {
+  void* none = nullptr;  // of Replays
+  void* arguments[] = {&word, &value, &none, &none, &none};
   ok(cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, stream));
 }
 
@@ -97,11 +98,11 @@ inline cudaGraphExec_t end_capture(cudaStream_t stream) {
   return exec;
 }
 
-// Dies by abort() and names the rule.
+// Expects abort() with the rule's name.
 inline void expect_fault(const char* rule, const std::function<void()>& body) {
   const unit::End end = unit::end_of(body);
-  if (end.signal == SIGABRT && end.said.find(rule) != std::string::npos) return;
-  throw std::runtime_error(std::string("expected the fault '") + rule + "', but it said '" + end.said +
+  if (end.signal == SIGABRT && end.text.find(rule) != std::string::npos) return;
+  throw std::runtime_error(std::string("expected the fault '") + rule + "', but it said '" + end.text +
                            "', signal " + std::to_string(end.signal));
 }
 

@@ -1,4 +1,4 @@
-// How a process ends that does what it must not.
+// Runs code that must end its process, and captures how.
 #pragma once
 
 #include <sys/wait.h>
@@ -13,10 +13,10 @@ namespace unit {
 
 struct End {
   int signal;        // 0: none
-  std::string said;  // to stderr
+  std::string text;  // on stderr
 };
 
-// Of a process that does `run`, for 20 s at most. An exception is said, too.
+// Runs `run` in a child for at most 20 s. An exception's text is included.
 inline End end_of(const std::function<void()>& run) {
   End end{-1, ""};
   int ends[2];
@@ -36,7 +36,7 @@ inline End end_of(const std::function<void()>& run) {
   ::close(ends[1]);
   char text[512];
   for (ssize_t n; (n = ::read(ends[0], text, sizeof text)) > 0;)
-    end.said.append(text, static_cast<std::size_t>(n));
+    end.text.append(text, static_cast<std::size_t>(n));
   ::close(ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);

@@ -1,5 +1,5 @@
-// Messages between the host and a device that the flags of its queue announce: what was written before a flag
-// is there when the flag is. Each in every way that a queue has.
+// Messages between host and device, announced by flags of a queue: writes before a flag are visible with it.
+// Covers every kind of flag.
 #pragma once
 
 #include "peer_runs.hpp"
@@ -10,7 +10,7 @@ class FlagMessages {
  public:
   explicit FlagMessages(Device& device)
       : device_(device),
-        page_(new (std::aligned_alloc(4096, 4096)) Flag64[4096 / sizeof(Flag64)]()),
+        page_(new (std::aligned_alloc(4096, 4096)) Flag[4096 / sizeof(Flag)]()),
         flag_(device.make_flags(1)),
         memory_(device.allocate(8)),
         counts_(static_cast<unsigned char*>(device.allocate(256))),
@@ -23,21 +23,21 @@ class FlagMessages {
   }
 
   void all() {
-    tell([&] { queue_->write_flag(&flag_[0], 1); }, [&] { return flag_[0] == 1; });
-    tell([&] { queue_->write_flag64(&page_[kFlag], 1); }, [&] { return page_[kFlag] == 1; });
-    tell([&] { queue_->write_replay(&page_[kFlag], replays(), 5); }, [&] { return page_[kFlag] == kFifth; });
-    hear([&] { queue_->wait_flag(&flag_[0], 1); }, [&] { flag_[0] = 1; });
-    hear([&] { queue_->wait_flag64(&page_[kFlag], 1); }, [&] { page_[kFlag] = 1; });
-    hear([&] { queue_->wait_replay(&page_[kFlag], replays(), 0, 5); }, [&] { page_[kFlag] = kFifth; });
-    hear([&] { queue_->wait_replay(&page_[kFlag], replays(), 0, 6); }, [&] { page_[kReleased] = 1; });
+    to_host([&] { queue_->write_flag(&flag_[0], 1); }, [&] { return flag_[0] == 1; });
+    to_host([&] { queue_->write_flag(&page_[kFlag], 1); }, [&] { return page_[kFlag] == 1; });
+    to_host([&] { queue_->write_flag(&page_[kFlag], 5, replays()); }, [&] { return page_[kFlag] == kFifth; });
+    to_device([&] { queue_->wait_flag(&flag_[0], 1); }, [&] { flag_[0] = 1; });
+    to_device([&] { queue_->wait_flag(&page_[kFlag], 1); }, [&] { page_[kFlag] = 1; });
+    to_device([&] { queue_->wait_flag(&page_[kFlag], 5, replays()); }, [&] { page_[kFlag] = kFifth; });
+    to_device([&] { queue_->wait_flag(&page_[kFlag], 6, replays()); }, [&] { page_[kReleased] = 1; });
   }
 
  private:
-  static constexpr int kData = 0, kFlag = 64, kSeen = 128, kReleased = 192;  // no two in one line
+  static constexpr int kData = 0, kFlag = 64, kSeen = 128, kReleased = 192;  // each in its own line
   static constexpr std::uint64_t kFifth = std::uint64_t{1} << 32 | 5;        // of the first replay
 
   Replays replays() {
-    return {reinterpret_cast<Flag64*>(counts_), reinterpret_cast<Flag64*>(counts_ + 128), &page_[kReleased]};
+    return {reinterpret_cast<Flag*>(counts_), reinterpret_cast<Flag*>(counts_ + 128), &page_[kReleased]};
   }
   void begin() {
     flag_[0] = 0;
@@ -45,8 +45,8 @@ class FlagMessages {
     page_[kData] = ++value_;
   }
 
-  // The device tells the host.
-  void tell(const std::function<void()>& write, const std::function<bool()>& written) {
+  // From the device to the host.
+  void to_host(const std::function<void()>& write, const std::function<bool()>& written) {
     begin();
     queue_->copy(memory_, &page_[kData], 8);
     queue_->copy(&page_[kSeen], memory_, 8);
@@ -56,8 +56,8 @@ class FlagMessages {
     queue_->synchronize();
   }
 
-  // The host tells the device, which has read what was there before; all of it was submitted before.
-  void hear(const std::function<void()>& wait, const std::function<void()>& raise) {
+  // From the host to the device, which has read the old value; all work is submitted before.
+  void to_device(const std::function<void()>& wait, const std::function<void()>& raise) {
     begin();
     hold_.on(*queue_);
     queue_->copy(memory_, &page_[kData], 8);
@@ -65,9 +65,9 @@ class FlagMessages {
     wait();
     queue_->copy(memory_, &page_[kData], 8);
     queue_->copy(&page_[kSeen], memory_, 8);
-    hold_.let_go();
+    hold_.release();
     while (cudaEventQuery(event_) != cudaSuccess) std::this_thread::sleep_for(std::chrono::microseconds(50));
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it has looked at the flag by now
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it has read the flag by now
     page_[kData] = ++value_;
     raise();
     queue_->synchronize();
@@ -75,7 +75,7 @@ class FlagMessages {
   }
 
   Device& device_;
-  Flag64* const page_;
+  Flag* const page_;
   const std::shared_ptr<Flag[]> flag_;
   void* const memory_;
   unsigned char* const counts_;

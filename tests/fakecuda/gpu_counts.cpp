@@ -1,4 +1,4 @@
-// A table for `make gpu-counts`: what an all_reduce asks of the driver and of memory.
+// Prints the table of `make gpu-counts`: driver calls and memory traffic of an all_reduce.
 #include <algorithm>
 
 #include "counted.hpp"

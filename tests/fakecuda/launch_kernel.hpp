@@ -1,4 +1,3 @@
-// Launches for the tests of kernels.
 #pragma once
 
 #include <cstring>
@@ -12,7 +11,7 @@ inline fakecuda::Multiprocessors& whole_gpu() {
   return room;
 }
 
-// One after the other, each at a multiple of its size.
+// Packs arguments in order, each at a multiple of its size.
 template <typename... Arguments>
 std::vector<std::byte> parameters(Arguments... arguments) {
   std::vector<std::byte> bytes;

@@ -1,5 +1,5 @@
-// The loop of the kernels for test_kernels.cpp (MPI_GDR_FOLD): a launch of the translated kernel. MPI_GDR_ISA
-// is that of the PTX, so that types have the names that they have there.
+// The kernels' loop for test_kernels.cpp (MPI_GDR_FOLD): launches the translated kernel. MPI_GDR_ISA is the
+// PTX's, so that types have the same names.
 #pragma once
 
 #include <algorithm>
@@ -13,19 +13,19 @@
 namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 struct LaunchedArgs : ReduceArgs {
-  unsigned threads = 256;  // of the shape only: these kernels are for 256
+  unsigned threads = 256;  // for the shape only: these kernels have 256
   unsigned most_blocks = 1;
   const ResolvedReduce* resolved = nullptr;
 };
 using Args = LaunchedArgs;
 
-// Named as the kernels are: the name of such a type is the beginning of the kernel's.
+// Their mangled names begin the kernels' names.
 template <typename Codec, typename Op, bool kScaled, int kCapacity>
 struct fold_kernel {};
 template <typename Codec, typename Op, bool kScaled>
 struct fold_resolved_kernel {};
 
-// How often each fold was launched, by the name of its kernel.
+// Launches by kernel name.
 inline std::map<std::string, int>& launched() {
   static std::map<std::string, int> counts;
   return counts;

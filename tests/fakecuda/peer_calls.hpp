@@ -1,5 +1,4 @@
-// Collectives with what they should give, bit for bit: reductions as host::reduce folds the inputs of all
-// ranks, all else as copies of them.
+// Collectives with expected results, bit for bit: reductions by host::reduce, others as copies.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +22,7 @@ struct Call {
   std::uint64_t count;
   DataType dtype;
   ReduceOp op;
-  int number;  // in a row of calls: sets the root and the inputs
+  int number;  // sets the root and the inputs
 };
 
 constexpr double kFactor = 0.375;
@@ -36,7 +35,7 @@ inline CollectiveSpec spec_of(const Call& call, int rank) {
   return spec;
 }
 
-// Of a rank, in elements.
+// In elements.
 inline std::uint64_t given_count(const CollectiveSpec& spec) {
   return traits(spec.collective).input == Contents::None ? output_count(spec) : input_count(spec);
 }
@@ -60,7 +59,6 @@ inline Bytes folded(const Call& call) {
   return result;
 }
 
-// What the collective leaves in a rank's output.
 inline Bytes expected(const Call& call, int rank) {
   const CollectiveSpec spec = spec_of(call, rank);
   const std::size_t item = item_size(call.dtype), block = static_cast<std::size_t>(call.count) * item;

@@ -1,5 +1,5 @@
-// A rank on a software GPU: the device library as it ships, a DeviceNode that it shares with the other
-// processes, and calls in flight whose results are looked at in the end.
+// A rank on a software GPU: the shipped device library, a DeviceNode shared with other processes, and calls
+// in flight whose results are compared at the end.
 #pragma once
 
 #include <unistd.h>
@@ -35,7 +35,7 @@ inline DeviceLibrary& load_library() {
 }
 inline Device& load_device(int index) { return load_library().device(index); }
 
-// Host memory within the device's reach: copies of it wait for nobody. Given out in order, never taken back.
+// Host memory that devices can access: copies of it are asynchronous. Allocated in order, never freed.
 class HostMemory {
  public:
   explicit HostMemory(Device& device)
@@ -55,7 +55,7 @@ class HostMemory {
   std::size_t used_ = 0;
 };
 
-// Which buffers of a call are group memory, by the bits: input, output, one for both (all_reduce in place).
+// Buffers of a call in group memory: input, output, one for both (all_reduce in place).
 enum Grouped : unsigned { kInput = 1, kOutput = 2, kSame = 4 };
 
 class PeerRank;
@@ -64,7 +64,7 @@ struct InFlight {
   Call call;
   SchedulePtr schedule;
   Binding binding;
-  unsigned char *given = nullptr, *result = nullptr;  // of the host
+  unsigned char *given = nullptr, *result = nullptr;  // on the host
   std::size_t given_bytes = 0, result_bytes = 0;
   std::shared_ptr<PeerExecution> execution;
 
@@ -128,15 +128,15 @@ class PeerRank {
     return made;
   }
 
-  // From now on all find what there is of each other's group memory.
+  // Afterwards all ranks have mapped each other's group memory.
   void share_group_memory() {
-    for (int step = 0; step < 2; ++step) {  // tell, look
+    for (int step = 0; step < 2; ++step) {  // publish, then map
       node->refresh(use_);
       meet();
     }
   }
 
-  // The input comes on the caller's queue right before, the result leaves it right behind.
+  // The caller's queue copies the input just before and the result just after.
   void issue(InFlight& it) {
     give(it, *caller);
     submit(it);
@@ -153,15 +153,15 @@ class PeerRank {
   }
   void give(const InFlight& it, DeviceQueue& queue) const {
     const bool in_place = it.call.algorithm->collective == Collective::Broadcast;
-    if (in_place && rank != it.call.number % size) return;  // what is there before is nobody's business
+    if (in_place && rank != it.call.number % size) return;  // earlier contents do not matter
     queue.copy(in_place ? it.binding.output : const_cast<void*>(it.binding.input), it.given, it.given_bytes);
   }
   void take(const InFlight& it, DeviceQueue& queue) const {
     queue.copy(it.result, it.binding.output, it.result_bytes);
   }
 
-  // That nobody wrote around what was given out: beside blocks of group memory, and in the slots of staging
-  // memory behind the largest part that any call has used.
+  // Checks that nothing was written beside the blocks of group memory, nor in staging slots beyond the
+  // largest use of any call.
   void check_canaries() {
     for (const void* const guard : guards_)
       expect_all(guard, kGuard, kCanary, "group memory was written beside a block");
@@ -182,12 +182,12 @@ class PeerRank {
   std::shared_ptr<ipc::DeviceNode> node;
 
  private:
-  // Uninitialised, `shift` bytes behind where it is well aligned. Stays until the process ends.
+  // Uninitialised, `shift` bytes after an aligned address. Never freed.
   void* room(std::size_t bytes, bool grouped, std::size_t shift) {
     void* const memory = grouped ? guarded_room(bytes + shift) : device.allocate(bytes + shift);
     return static_cast<unsigned char*>(memory) + shift;
   }
-  // Between two blocks that nobody has.
+  // Between two guard blocks.
   unsigned char* guarded_room(std::size_t bytes) {
     auto* const memory =
         static_cast<unsigned char*>(ipc::DeviceArena::of(device).allocate(kGuard + bytes + kGuard));
@@ -212,7 +212,7 @@ class PeerRank {
   std::uint64_t use_ = 0;
 
   static constexpr std::size_t kGuard = ipc::DeviceArena::kAlignment;
-  static constexpr unsigned char kCanary = 0x5c, kPoison = 0xf7;  // that new memory of the device holds
+  static constexpr unsigned char kCanary = 0x5c, kPoison = 0xf7;  // poison of new device memory
   const Bytes canaries_ = Bytes(kGuard, kCanary);
   std::vector<const void*> guards_;
   std::size_t most_staging_ = 0;

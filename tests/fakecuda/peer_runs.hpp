@@ -1,5 +1,5 @@
-// All that the devices of a node's ranks do on memory that they share: every shared algorithm, each with
-// other types and operations, at once and from graphs.
+// All operations of a node's devices on shared memory: every shared algorithm with various types and
+// operations, eagerly and from graphs.
 #pragma once
 
 #include <iterator>
@@ -22,7 +22,7 @@ inline constexpr Kind kKinds[] = {
     {DataType::Float16, ReduceOp::Max},      {DataType::Float64, ReduceOp::Product},
     {DataType::Float32, ReduceOp::PreMulSum}};
 
-// Every algorithm with another kind of elements each time; number `number` is the first one.
+// Each algorithm with another kind of elements; `number` is the first call's.
 inline std::vector<Call> calls_of(int size, std::uint64_t count, int number) {
   std::vector<Call> calls;
   for (const Algorithm& algorithm : algorithms()) {
@@ -36,36 +36,35 @@ inline std::vector<Call> calls_of(int size, std::uint64_t count, int number) {
   return calls;
 }
 
-// Small chunks, so that Staging is used again and again, but for what is larger than those need.
+// Small chunks reuse Staging often, except for counts that need more.
 inline Tuning tuning_of(std::uint64_t count) {
   if (count > 3000) return {.staging_bytes = ipc::kStagingBytes, .in_place = true};
   return {.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
 }
 
-// Which buffers of a call are group memory.
+// The buffers of a call in group memory.
 using Grouping = unsigned (*)(int rank, int number);
 inline unsigned none(int, int) { return 0; }
 inline unsigned everything(int, int number) { return number % 2 ? kSame : kInput | kOutput; }
 inline unsigned some(int rank, int number) { return static_cast<unsigned>(rank * 5 + number * 3) % 8; }
 
-// Holds up a queue until all is submitted behind it.
+// Holds up a queue until later work is submitted.
 class Hold {
  public:
   explicit Hold(Device& device) : flag_(device.make_flags(1)) {}
   void on(DeviceQueue& queue) { queue.wait_flag(&flag_[0], ++held_); }
-  // Late, so that what is not held up has begun.
-  void let_go() {
+  // Sleeps first, so that work that is not held has begun.
+  void release() {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     flag_[0].store(held_, std::memory_order_release);
   }
 
  private:
   const std::shared_ptr<Flag[]> flag_;
-  std::uint32_t held_ = 0;
+  std::uint64_t held_ = 0;
 };
 
-// Allocates between the calls. With a hold before all of them: then everything is submitted before anything
-// begins.
+// Allocates between the calls. With `hold`, submits all before any begins.
 inline void run_calls(PeerRank& self, const std::vector<Call>& calls, Grouping grouped,
                       Hold* hold = nullptr) {
   std::vector<std::unique_ptr<InFlight>> all;
@@ -77,7 +76,7 @@ inline void run_calls(PeerRank& self, const std::vector<Call>& calls, Grouping g
   if (hold) hold->on(*self.caller);
   for (const auto& it : all)
     if (hold) self.issue(*it);
-  if (hold) hold->let_go();
+  if (hold) hold->release();
   self.caller->synchronize();
   for (const auto& it : all) self.finish(*it);
 }
@@ -89,7 +88,7 @@ inline std::vector<Call> all_calls(int size, std::initializer_list<std::uint64_t
   return calls;
 }
 
-// All that a graph can hold, replayed with other inputs each time.
+// All that a graph can hold, replayed with new inputs.
 inline void replay_everything(PeerRank& self, int replays, Hold* hold = nullptr) {
   const cudaStream_t native = make_stream();
   const auto caller = self.device.adopt(native), queue = self.device.make_queue();
@@ -113,13 +112,13 @@ inline void replay_everything(PeerRank& self, int replays, Hold* hold = nullptr)
   const cudaGraphExec_t exec = end_capture(native);
   for (int replay = 0; replay < replays; ++replay) {
     for (const auto& it : all) {
-      it->call.number += 12 * 997;  // another input, the same root
+      it->call.number += 12 * 997;  // other inputs, the same root
       it->set_input(self.rank);
     }
     if (hold) hold->on(*caller);
     CHECK(cudaGraphLaunch(exec, native) == cudaSuccess);
-    if (replay % 3 == 0) CHECK(cudaGraphLaunch(exec, native) == cudaSuccess);  // the same once more, at once
-    if (hold) hold->let_go();
+    if (replay % 3 == 0) CHECK(cudaGraphLaunch(exec, native) == cudaSuccess);  // the same graph again at once
+    if (hold) hold->release();
     caller->synchronize();
     for (const auto& it : all) it->check(self.rank);
   }

@@ -1,5 +1,4 @@
-// Ranks that are processes of their own: fork, meet, and a watchdog that shows where each of their threads
-// is.
+// Ranks in separate processes: fork, barriers, and a watchdog that prints the stack of every thread.
 #pragma once
 
 #include <dirent.h>
@@ -39,8 +38,7 @@ inline void show_all_stacks(int) {
     }
 }
 
-// Without destructors, under threads that still run; but counters of coverage are written at the end of the
-// process only.
+// Skips destructors, because threads still run, except that coverage counters are only written by exit().
 [[noreturn]] inline void leave(int status) {
   std::fflush(nullptr);
 #ifdef MPI_GDR_COVERAGE
@@ -50,7 +48,7 @@ inline void show_all_stacks(int) {
 #endif
 }
 
-// What all ranks see, T besides. A meeting ends at once where a rank has failed.
+// Memory shared by all ranks. meet() returns at once if a rank has failed.
 template <typename T>
 struct Common {
   std::atomic<int> arrived{0}, round{0};
@@ -87,7 +85,7 @@ void run_processes(int size, std::chrono::seconds limit, const std::function<voi
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     void* frame;
-    backtrace(&frame, 1);  // loads what it needs
+    backtrace(&frame, 1);  // loads libgcc before a handler needs it
     std::signal(SIGUSR1, show_all_stacks);
     std::signal(SIGUSR2, show_own_stack);
     int status = 1;

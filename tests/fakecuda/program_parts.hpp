@@ -1,5 +1,5 @@
 // What comes behind what, where an operation has several device programs (execution/device/device_parts.hpp),
-// or ends early (execution/device/stream_flags.hpp).
+// or ends early (execution/device/device_program.hpp).
 #pragma once
 
 #include "execution/device/device_parts.hpp"
@@ -9,23 +9,22 @@ namespace fakecuda_test {
 
 using Word = std::uint64_t;
 
-// One copy, on its first queue.
+// One copy, on the first queue.
 class CopyOneWord : public DeviceProgram {
  public:
-  CopyOneWord(Word* to, const Word* from) : to_(to), from_(from) {}
-  void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
-              const std::function<void()>& conclude) override {
-    if (&caller != queues[0]) device.order(caller, *queues[0]);
-    queues[0]->copy(to_, from_, sizeof(Word));
-    if (conclude) conclude();
-  }
-  void end_early(Device&, std::span<DeviceQueue* const>) noexcept override {}
-  bool release_device() noexcept override { return true; }
-  bool advance() override { return true; }
+  CopyOneWord(std::shared_ptr<StreamFlagPool> flags, Word* to, const Word* from)
+      : DeviceProgram(std::make_shared<Schedule>(), {}, std::move(flags)), to_(to), from_(from) {}
   std::vector<int> pending_peers() const override { return {}; }
   void abandon() noexcept override {}
 
  private:
+  void submit(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) override {
+    if (&caller != queues[0]) device.order(caller, *queues[0]);
+    queues[0]->copy(to_, from_, sizeof(Word));
+  }
+  bool carry() override { return flags_.through(); }
+  void release_waits() noexcept override {}
+
   Word* const to_;
   const Word* const from_;
 };
@@ -37,13 +36,15 @@ class ProgramParts {
         caller_(device.make_queue()),
         owned_{device.make_queue(), device.make_queue()},
         host_(device),
+        flags_(std::make_shared<StreamFlagPool>(device, 8)),
         words_(static_cast<Word*>(device.allocate(9 * sizeof(Word)))),
         given_(reinterpret_cast<Word*>(host_.take(8 * sizeof(Word)))) {}
 
-  // Words 0 and 1 go through parts on both queues to 6 and 7, by every kind of order that there is.
+  // Words 0 and 1 pass through parts on both queues to 6 and 7, with every kind of order.
   void all_kinds_of_order() {
     const auto part = [&](DevicePart::On on, int from, int to, int follows, int behind) {
-      return DevicePart{std::make_shared<CopyOneWord>(words_ + to, words_ + from), on, follows, behind};
+      return DevicePart{std::make_shared<CopyOneWord>(flags_, words_ + to, words_ + from), on, follows,
+                        behind};
     };
     using enum DevicePart::On;
     const DeviceParts parts{{part(First, 0, 2, -1, -1), part(Others, 1, 3, -1, -1), part(Others, 2, 4, 1, 0),
@@ -63,22 +64,19 @@ class ProgramParts {
     }
   }
 
-  // Both queues have to come to the end of what was submitted.
+  // Both queues must reach the end of the submitted work.
   void early_end() {
-    const auto pool = std::make_shared<StreamFlagPool>(device_, 1);
     for (const auto& late : owned_) {
       Hold hold(device_);
-      ProgramFlags flags(pool);
-      flags.acquire(1);
+      CopyOneWord program(flags_, words_, words_);
       hold.on(*late);
       DeviceQueue* const queues[] = {owned_[0].get(), owned_[1].get()};
-      flags.end_early(device_, queues);
+      program.end_early(device_, queues);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      const bool early = flags->through();
-      hold.let_go();
-      while (!flags->through()) std::this_thread::yield();
+      const bool early = program.release_device();
+      hold.release();
+      while (!program.advance()) std::this_thread::yield();
       CHECK(!early);
-      flags.over();
     }
   }
 
@@ -87,6 +85,7 @@ class ProgramParts {
   const std::unique_ptr<DeviceQueue> caller_;
   const std::array<std::unique_ptr<DeviceQueue>, 2> owned_;
   HostMemory host_;
+  const std::shared_ptr<StreamFlagPool> flags_;
   Word* const words_;
   Word* const given_;
 };

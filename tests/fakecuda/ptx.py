@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Translates a file of PTX, as nvcc writes it, into C++ for gpu/translated.hpp: a function for each kernel, a
-variable for each register, a statement for each instruction, in the same line as in the PTX.
+"""Translates PTX, as nvcc writes it, into C++ for gpu/translated.hpp: a function per kernel, a variable per
+register, a statement per instruction, on the PTX's line.
 
     ptx.py kernels.ptx kernels.cpp
 
-What is not known is an error, with its text: nothing is guessed."""
+Anything unknown is an error with its text."""
 
 import re
 import sys
@@ -18,8 +18,8 @@ FLOAT = "(f32|f64)"
 BITS = "b(16|32|64)"
 TYPE = "([suf](?:16|32|64))"
 
-# Instructions of registers only: the name, and what it does. {0}: the first operand, which is the result; \1:
-# the first group of the name. An `add.f32` is not among them: ptxas may fuse one that does not say .rn.
+# Register-only instructions: name and effect. {0}: first operand, the result; \1: first group of the name.
+# `add.f32` is missing, because ptxas may fuse additions without .rn.
 INSTRUCTIONS = [
     (rf"(add|sub|mul|div)\.rn\.{FLOAT}", r"{0} = \1<\2>({1}, {2})"),
     (rf"(add|sub|div|rem|min|max)\.{INTEGER}", r"{0} = \1<\2>({1}, {2})"),
@@ -52,7 +52,7 @@ INSTRUCTIONS = [
     (r"bra(?:\.uni)?", "goto {0}"),
     (r"ret", "return"),
 ]
-# The same, but that a mutant may leave them out (gpu/mutant.hpp).
+# The same, but a mutant may omit them (gpu/mutant.hpp).
 ORDER = [
     (r"bar\.sync\.0", "barrier"),
     (r"membar\.cta|fence\.(?:sc|acq_rel)\.cta", "fence<Scope::Block>"),
@@ -76,17 +76,19 @@ class Unknown(Exception):
 class Kernel:
     name: str
     number: int
-    symbols: dict[str, int] = field(default_factory=dict)  # where parameters and shared variables lie
+    symbols: dict[str, int] = field(default_factory=dict)  # addresses of parameters and shared variables
     params: list[tuple[int, int]] = field(default_factory=list)
     param_bytes: int = 0
     shared_bytes: int = 0
     most_threads: int = 1024
+    resident_blocks: int = 0  # that a multiprocessor has registers for; 0: not stated
 
     def row(self) -> str:
         params = f"params{self.number}" if self.params else "{}"
+        share = f"kOneMultiprocessor.registers / {self.resident_blocks * self.most_threads}"
         return (
             f'{{"{self.name}", &kernel{self.number}, {params}, {self.param_bytes}, {self.shared_bytes}, '
-            f"kRegisters, {self.most_threads}}},"
+            f"{share if self.resident_blocks else 'kRegisters'}, {self.most_threads}}},"
         )
 
 
@@ -99,12 +101,10 @@ def aligned(at: int, to: int) -> int:
 
 
 class Translator:
-    """Lines go in, as many come out."""
-
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
-        self.kernel: Kernel | None = None  # whose body, or head, this is
-        self.places: Counter[str] = Counter()  # of each kind that a mutant may leave out, so far
+        self.kernel: Kernel | None = None  # whose head or body is being read
+        self.places: Counter[str] = Counter()  # occurrences so far of each kind that a mutant may omit
 
     def line(self, text: str) -> str:
         text = re.sub(r"//.*", "", text).strip()
@@ -119,6 +119,9 @@ class Translator:
         if match := re.fullmatch(r"\.maxntid (\d+)(?:, (\d+))?(?:, (\d+))?", text):
             self.kernel.most_threads = prod(int(extent) for extent in match.groups("1"))
             return ""
+        if match := re.fullmatch(r"\.minnctapersm (\d+)", text):
+            self.kernel.resident_blocks = int(match[1])
+            return ""
         if text == "{":
             return text
         if text == "}":
@@ -128,7 +131,7 @@ class Translator:
             return f"{match[1]}:;"
         if text.startswith("."):
             return self.variable(text)
-        # One half of a register, and nobody wants the other.
+        # One half of a register; the other is unused.
         text = re.sub(r"\{ \.reg \.b16 tmp; (mov\.b32 .*;) \}", lambda m: m[1].replace("tmp", "_"), text)
         match = re.fullmatch(r"(?:@(!?)%(p\d+)\s+)?([\w.]+)\s*(.*);", text)
         if not match:
@@ -142,7 +145,7 @@ class Translator:
             kind = "bool" if match[1] == "pred" else f"u{match[1][1:]}"
             names = ", ".join(f"_{match[2]}{i} = static_cast<{kind}>(kPoison)" for i in range(int(match[3])))
             return f"[[maybe_unused]] {kind} {names};"
-        pointer = r"(?:\.ptr (?:\.global )?\.align \d+ )?"  # of no use here
+        pointer = r"(?:\.ptr (?:\.global )?\.align \d+ )?"  # ignored
         declared = rf"(?:\.align (\d+) )?\.([subf](?:8|16|32|64)) {pointer}(\w+)(?:\[(\d+)\])?"
         if match := re.fullmatch(rf"\.param {declared},?", text):
             kernel.param_bytes = place(kernel, match, kernel.param_bytes)
@@ -162,7 +165,7 @@ class Translator:
             return f"{result}add_atomically<{match[1]}>(t, {self.address(address)}, {self.operand(value)})"
         if name.startswith("mov.b") and any(arg.startswith("{") for arg in args):
             return self.parts(int(name[5:]), *args)
-        if name == "bar.sync":  # which barrier, and among how many threads: of all, 0 is the only one known
+        if name == "bar.sync":  # barrier and number of threads: only 0, with all threads, is known
             name, args = ".".join([name, *args]), []
         for pattern, function in ORDER:
             if re.fullmatch(pattern, name) and not args:
@@ -174,7 +177,7 @@ class Translator:
         raise Unknown
 
     def thread_at(self, kind: str) -> str:
-        """The thread, which is told where it is."""
+        """The thread, with its position set."""
         self.places[kind] += 1
         return f"t.at(file, {self.places[kind] - 1})"
 
@@ -221,7 +224,7 @@ class Translator:
         return f"u64{{{self.operand(place[1])}}} + {place[2] or 0}"
 
     def parts(self, bits: int, to: str, value: str) -> str:
-        """mov between a register and those that hold its parts, the lowest first; _ for one not wanted."""
+        """mov between a register and registers for its parts, lowest first; _: unused."""
         if to.startswith("{"):
             names, source = inside(to), self.operand(value)
             width = bits // len(names)
@@ -257,7 +260,7 @@ class Translator:
 
 
 def place(kernel: Kernel, declared: re.Match, end: int) -> int:
-    """Puts a variable behind `end`; where it ends."""
+    """Places a variable at or after `end`; returns its end."""
     size = bytes_of(declared[2])
     at = kernel.symbols[declared[3]] = aligned(end, int(declared[1] or size))
     return at + size * int(declared[4] or 1)

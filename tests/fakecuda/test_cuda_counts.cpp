@@ -1,4 +1,4 @@
-// What an all_reduce asks of the driver: more than this would be found by nothing else, since it works.
+// Limits the driver calls of an all_reduce, since no other test notices too many.
 #include "counted.hpp"
 #include "test.hpp"
 
@@ -36,7 +36,7 @@ TEST(no_call_of_the_steady_state_waits_for_the_device) {
   });
 }
 
-// Of every element one rank reads what the other has, and writes the result there: nothing is moved twice.
+// For each element one rank reads the other's and writes the result there: nothing moves twice.
 TEST(group_memory_is_moved_once) {
   Counts all;
   on_two_ranks({"group memory", "staged", kBytes / 4, true}, [&](const Counts& at_once, const Counts&) {
@@ -45,7 +45,7 @@ TEST(group_memory_is_moved_once) {
     all.peer_written += at_once.peer_written;
   });
   CHECK(all.peer_read == kBytes && all.peer_written == kBytes);
-  CHECK(all.read >= kBytes && all.read < 2 * kBytes);  // and where the other one's is
+  CHECK(all.read >= kBytes && all.read < 2 * kBytes);  // and the other's addresses
 }
 
 UNIT_MAIN()

@@ -1,5 +1,4 @@
-// What the device library makes of a CUDA whose calls fail, of an old driver, and of devices without a way to
-// each other.
+// The device library on a CUDA whose calls fail, on an old driver, and on devices without peer access.
 #include <dlfcn.h>
 
 #include <filesystem>
@@ -14,15 +13,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every call of `function` fails from now on, in this process that has not used CUDA yet.
-void let_fail(const char* function, int with = 999) {
+// Every later call of `function` fails in this process, which must not have used CUDA yet.
+void inject_failure(const char* function, int with = 999) {
   ::setenv("FAKECUDA_FAILS", function, 1);
   ::setenv("FAKECUDA_FAILS_WITH", std::to_string(with).c_str(), 1);
 }
 
 constexpr int kOutOfMemory = 2;
 
-// A folder of its own for the device library, where this file is the driver.
+// A folder with the device library and `driver` as its driver.
 class Elsewhere {
  public:
   explicit Elsewhere(const fs::path& driver) {
@@ -48,7 +47,7 @@ TEST(a_device_whose_first_calls_fail_is_none) {
         "cudaDeviceGetAttribute", "cudaDeviceGetStreamPriorityRange", "cudaEventCreateWithFlags",
         "cudaFuncGetAttributes"})
     run([function] {
-      let_fail(function);
+      inject_failure(function);
       CHECK_THROWS(load_device(0), Error, function);
     });
 }
@@ -73,7 +72,7 @@ TEST(which_devices_see_what_a_network_card_writes_in_order) {
 TEST(calls_that_fail_are_named_and_leave_no_error_behind) {
   const auto expect = [](const char* function, const std::function<void(Device&)>& use) {
     run([=] {
-      let_fail(function);
+      inject_failure(function);
       Device& device = load_device(0);
       CHECK_THROWS(use(device), Error, function);
       CHECK(cudaGetLastError() == cudaSuccess);
@@ -96,9 +95,9 @@ TEST(calls_that_fail_are_named_and_leave_no_error_behind) {
     char byte = 0;
     device.make_queue()->copy(device.allocate(1), &byte, 1);
   });
-  expect("cuStreamWaitValue32",
+  expect("cuStreamWaitValue64",
          [](Device& device) { device.make_queue()->wait_flag(&device.make_flags(1)[0], 0); });
-  expect("cuStreamWriteValue32",
+  expect("cuStreamWriteValue64",
          [](Device& device) { device.make_queue()->write_flag(&device.make_flags(1)[0], 0); });
   expect("cudaLaunchKernel", [](Device& device) {
     void* const memory = device.allocate(4);
@@ -110,22 +109,30 @@ TEST(calls_that_fail_are_named_and_leave_no_error_behind) {
 
 TEST(without_memory_there_is_no_memory) {
   run([] {
-    let_fail("cudaMalloc", kOutOfMemory);
+    inject_failure("cudaMalloc", kOutOfMemory);
     CHECK_THROWS(load_device(0).allocate(10), NoMemory, "10 bytes on device 0");
     CHECK(cudaGetLastError() == cudaSuccess);
   });
   run([] {
-    let_fail("cudaHostAlloc", kOutOfMemory);
+    inject_failure("cudaHostAlloc", kOutOfMemory);
     CHECK_THROWS(load_device(0).make_flags(3), NoMemory, "pinned flags");
   });
 }
 
-TEST(an_old_driver_is_told_of) {
+TEST(flags_that_the_device_sees_elsewhere_are_refused) {
+  run([] {
+    ::setenv("FAKECUDA_ELSEWHERE", "1", 1);
+    CHECK_THROWS(load_device(0).make_flags(3), Error,
+                 "device 0 does not see host memory where the host does");
+  });
+}
+
+TEST(an_old_driver_is_reported) {
   run([] {
     ::setenv("FAKECUDA_DRIVER", "11080", 1);
     std::string why;
     CHECK(load_library().device_count(why) == 0 && why.find("driver version is insufficient") != why.npos);
-    CHECK_THROWS(load_device(0), Error, "there is none");
+    CHECK_THROWS(load_device(0), Error, "no device is available");
   });
   run([] {
     CHECK_THROWS(load_device(1), Error, "device=1 is not in 0..0");
@@ -150,7 +157,7 @@ TEST(a_machine_without_a_driver_that_will_do) {
   expect(fs::canonical(other.dli_fname), "libcuda.so.1 has no cuInit");
 }
 
-// At the end of the process the driver may be gone before what it has made.
+// At process exit the driver may be gone before its objects.
 TEST(what_goes_when_the_driver_is_gone_goes_in_silence) {
   const auto go = [](const char* call) {
     run([call] {
@@ -158,7 +165,7 @@ TEST(what_goes_when_the_driver_is_gone_goes_in_silence) {
       auto queue = device.make_queue();
       auto flags = device.make_flags(1);
       auto node = std::make_unique<ipc::DeviceNode>(device, 0, 1);
-      fakecuda::let_fail(call);
+      fakecuda::inject_failure(call);
       queue.reset();
       flags.reset();
       node.reset();
@@ -168,7 +175,7 @@ TEST(what_goes_when_the_driver_is_gone_goes_in_silence) {
     go(call);
 }
 
-// Then its group has no shared memory, and says why.
+// The group then has no shared memory, and reports why.
 TEST(memory_that_cannot_be_mapped_is_refused) {
   const auto expect = [](const char* setting, const char* value, const char* part) {
     run_processes<Tickets>(2, std::chrono::seconds(50), [&](int rank, World& world) {
@@ -191,11 +198,11 @@ TEST(memory_that_cannot_be_mapped_is_refused) {
   expect("FAKECUDA_FAILS", "cudaIpcOpenMemHandle", "rank 0: cudaIpcOpenMemHandle on device 1: unknown error");
   expect("FAKECUDA_FAILS", "cudaHostRegister", "rank 0: cudaHostRegister");
   expect("FAKECUDA_ELSEWHERE", "1", "device 1 does not see host memory where the host does");
-  expect("FAKECUDA_OTHER_BYTES", "1", "rank 0: what this device writes into that one's memory");
+  expect("FAKECUDA_OTHER_BYTES", "1", "rank 0: this device cannot write and read that rank's memory");
   expect("FAKECUDA_PEERS", "0", "peer access is not supported");
 }
 
-TEST(ranks_on_one_device_know_whether_they_take_turns) {
+TEST(ranks_on_one_device_detect_whether_they_take_turns) {
   for (const char* const slice_us : {"0", "100"})
     for (const bool alone : {false, true})
       run_processes<Tickets>(2, std::chrono::seconds(50), [&](int rank, World& world) {

@@ -1,4 +1,4 @@
-// What CUDA forbids ends the process and is named.
+// Violations of CUDA's rules end the process and are named.
 #include "cuda_calls.hpp"
 
 using namespace fakecuda_test;
@@ -66,7 +66,7 @@ TEST(what_is_forbidden_of_kernels_and_words) {
     ok(cudaStreamSynchronize(stream));
   });
   expect_fault("foreign pointer", [] {
-    static std::atomic<std::uint32_t> word{0};
+    static std::atomic<std::uint64_t> word{0};
     write(make_stream(), word, 1);
   });
 }

@@ -1,4 +1,4 @@
-// How kernels come to the software CUDA, and where there is none.
+// Registration of kernels with the software CUDA, and missing kernels.
 #include "cuda_calls.hpp"
 
 using namespace fakecuda_test;
@@ -22,7 +22,7 @@ TEST(kernels_are_found_by_the_names_of_nvccs_objects) {
   });
 }
 
-// What nvcc makes of kernel<<<2, 3, 0, stream>>>(word, 8).
+// nvcc's code for kernel<<<2, 3, 0, stream>>>(word, 8).
 TEST(a_launch_in_brackets) {
   run([] {
     auto* const words = make_words();
@@ -37,8 +37,9 @@ TEST(a_launch_in_brackets) {
     cudaKernel_t kernel;
     ok(__cudaGetKernel(&kernel, function));
     void* word = &words[1];
-    std::uint32_t value = 8;
-    void* arguments[] = {&word, &value};
+    std::uint64_t value = 8;
+    void* none = nullptr;
+    void* arguments[] = {&word, &value, &none, &none};
     ok(__cudaLaunchKernel(kernel, grid, block, arguments, shared, given));
     ok(cudaStreamSynchronize(stream));
     CHECK(words[1] == 8);

@@ -1,4 +1,4 @@
-// Memory of the software CUDA, and its ways between processes and devices.
+// Memory of the software CUDA, and its sharing between processes and devices.
 #include "cuda_calls.hpp"
 
 using namespace fakecuda_test;
@@ -14,9 +14,9 @@ TEST(memory_is_poisoned_and_copies_go_in_stream_order) {
     std::memset(given, 5, sizeof given);
     wait(stream, words[0], 1);
     ok(cudaMemcpyAsync(memory, given, 1000, cudaMemcpyDefault, stream));
-    std::memset(given, 6, sizeof given);  // pageable: was taken
+    std::memset(given, 6, sizeof given);  // pageable: already staged
     words[0] = 1;
-    ok(cudaMemcpyAsync(taken, memory, 1000, cudaMemcpyDefault, stream));  // pageable: is waited for
+    ok(cudaMemcpyAsync(taken, memory, 1000, cudaMemcpyDefault, stream));  // pageable: waits for the copy
     CHECK(taken[0] == 5 && taken[999] == 5);
     ok(cudaMemsetAsync(memory, 9, 1000, stream));
     ok(cudaMemcpyAsync(taken, memory, 1000, cudaMemcpyDefault, stream));
@@ -50,7 +50,7 @@ TEST(the_device_may_see_the_hosts_memory_elsewhere) {
   });
 }
 
-TEST(who_frees_waits_for_the_device_and_lets_nobody_else_in) {
+TEST(a_free_waits_for_the_device_and_excludes_other_calls) {
   run([] {
     auto* const words = make_words();
     const auto stream = make_stream(), other = make_stream();
@@ -154,7 +154,7 @@ TEST(memory_that_another_process_has_open_is_not_freed) {
   });
 }
 
-TEST(a_process_that_is_killed_lets_go_of_memory) {
+TEST(a_process_that_is_killed_releases_its_memory) {
   struct Shared {
     cudaIpcMemHandle_t handle;
     std::atomic<bool> open;
@@ -162,7 +162,7 @@ TEST(a_process_that_is_killed_lets_go_of_memory) {
   run_processes<Shared>(1, std::chrono::seconds(50), [](int, Common<Shared>& common) {
     int ends[2];
     CHECK(::pipe(ends) == 0);
-    const pid_t other = ::fork();  // before there is CUDA here
+    const pid_t other = ::fork();  // before this process uses CUDA
     if (other == 0) {
       char go;
       CHECK(::read(ends[0], &go, 1) == 1);

@@ -1,5 +1,5 @@
 // Processes with a software GPU each, or one for all: every algorithm on memory that devices share, bit for
-// bit as the host folds it, at once and from graphs.
+// bit like host::reduce, eagerly and from graphs.
 #include "peer_runs.hpp"
 
 using namespace fakecuda_test;
@@ -12,7 +12,7 @@ struct Setting {
   bool own_devices = false;  // a device for each rank
 };
 
-// What the environment gives stays. FAKECUDA_SEED: of all ranks together.
+// Variables of the environment take precedence. FAKECUDA_SEED: for all ranks together.
 void run_ranks(const Setting& setting, const std::function<void(PeerRank&)>& body) {
   const char* const given = std::getenv("FAKECUDA_SEED");
   const int seed = given ? std::atoi(given) : 1;
@@ -60,8 +60,8 @@ TEST(group_memory_of_all_ranks) {
   run_ranks({}, [](PeerRank& self) { run_everything(self, everything); });
 }
 
-// Where every allocation between two calls waits for the device, and lets nobody else in, as does whoever
-// submits more than a few pieces of work.
+// Every allocation between calls, and every submission to a full queue, waits for the device and blocks
+// others.
 TEST(group_memory_of_some_ranks_and_calls) {
   run_ranks({.queues = "32", .stream_words = "0", .delay_us = "10", .waits = "1", .depth = "5"},
             [](PeerRank& self) { run_everything(self, some); });
@@ -71,14 +71,13 @@ TEST(a_device_for_each_rank) {
   run_ranks({.own_devices = true}, [](PeerRank& self) { run_everything(self, some); });
 }
 
-// Without MPS: a kernel that polls burns the time slice of its process, while the flag is another one's to
-// write.
+// Without MPS: a polling kernel uses up its process's time slice, while another process must write the flag.
 TEST(flag_kernels_of_processes_that_take_turns) {
   run_ranks({.queues = "32", .stream_words = "0", .slice_us = "300"},
             [](PeerRank& self) { run_everything(self, some, {1, 100, 3000}); });
 }
 
-// A fold has more blocks than fit, and kernels that poll take their places.
+// A fold has more blocks than fit, and polling kernels occupy their places.
 TEST(one_multiprocessor) {
   run_ranks({.queues = "32", .stream_words = "0", .multiprocessors = "1"},
             [](PeerRank& self) { run_everything(self, some, {7, 3000}); });
@@ -108,7 +107,7 @@ TEST(writes_beside_what_a_call_has_are_seen) {
   });
 }
 
-// As if it had been killed: it unmaps nothing and tells nobody.
+// As if killed: it unmaps nothing and notifies no rank.
 TEST(a_rank_that_is_gone_leaves_the_others_a_device_that_goes_on) {
   run_processes<Tickets>(3, std::chrono::seconds(150), [](int rank, World& world) {
     PeerRank self(rank, 3, world);
@@ -125,7 +124,7 @@ TEST(a_rank_that_is_gone_leaves_the_others_a_device_that_goes_on) {
     CHECK(!second->execution->advance());
     while (!second->execution->release_device()) std::this_thread::yield();
     self.caller->synchronize();
-    self.node.reset();  // which leaves behind what others may have mapped
+    self.node.reset();  // keeps what others may have mapped
     void* const memory = self.device.allocate(100);
     self.device.release(memory);
   });

@@ -1,5 +1,4 @@
-// Streams, events and graphs of the software CUDA. Each test has a process of its own, because what CUDA was
-// told stays.
+// Streams, events and graphs of the software CUDA. CUDA's state persists, so each test is a process.
 #include "cuda_calls.hpp"
 #include "cudart/host_work.hpp"
 
@@ -76,7 +75,7 @@ TEST(a_wait_is_for_the_record_at_the_time_of_the_call) {
   });
 }
 
-TEST(a_thread_has_a_default_stream_of_its_own_where_it_says_so) {
+TEST(a_thread_has_a_default_stream_of_its_own_on_request) {
   run([] {
     auto* const words = make_words();
     wait(cudaStreamPerThread, words[0], 1);
@@ -111,7 +110,7 @@ TEST(a_graph_runs_what_was_recorded_any_number_of_times_and_its_branches_side_by
     launch_flag(kernel, &words[4], 1, second);
     ok(cudaEventRecord(join, second));
     ok(cudaStreamWaitEvent(first, join, 0));
-    ok(cudaMemcpyAsync(&words[2], &words[4], 4, cudaMemcpyDefault, first));
+    ok(cudaMemcpyAsync(&words[2], &words[4], 8, cudaMemcpyDefault, first));
     const auto exec = end_capture(first);
     for (int replay = 0; replay < 3; ++replay) {
       for (int i = 0; i < 8; ++i) words[i] = 0;
@@ -166,7 +165,7 @@ TEST(functions_of_the_host_are_kernels) {
   });
 }
 
-TEST(a_device_refuses_one_call_that_puts_work_on_a_stream_when_told_to) {
+TEST(a_device_refuses_one_submission_on_request) {
   run([] {
     auto* const words = make_words();
     const auto stream = make_stream();
@@ -181,7 +180,7 @@ TEST(a_device_refuses_one_call_that_puts_work_on_a_stream_when_told_to) {
   });
 }
 
-TEST(a_capture_forbids_what_may_wait_only_where_its_mode_says_so) {
+TEST(a_capture_forbids_waits_only_in_strict_modes) {
   run([] {
     const auto stream = make_stream();
     ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

@@ -7,8 +7,8 @@ using namespace fakecuda_test;
 
 namespace {
 
-// Kernels, and more queues than the test has streams.
-void let_kernels_poll(const char* slice_us, const char* devices = "1") {
+// Flags by kernels, and more queues than the test has streams.
+void allow_polling(const char* slice_us, const char* devices = "1") {
   ::setenv("FAKECUDA_STREAM_WORDS", "0", 1);
   ::setenv("FAKECUDA_QUEUES", "32", 1);
   ::setenv("FAKECUDA_SLICE_US", slice_us, 1);
@@ -20,7 +20,7 @@ struct Polling {
     flags = device.make_flags(2);
     queue->wait_flag(&flags[0], 1);
   }
-  // Its kernels have the device then, the one that polls among them.
+  // Its kernels, including the polling one, then hold the device.
   void get_a_turn(int device = 0) {
     while (fakecuda::kernels_under_way(device) == 0) std::this_thread::yield();
     beside->write_flag(&flags[1], 1);
@@ -40,7 +40,7 @@ TEST(a_kernel_that_polls_keeps_the_others_out_until_its_process_is_killed) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    let_kernels_poll(kLong);
+    allow_polling(kLong);
     Polling polling(load_device(0));
     polling.get_a_turn();
     static_cast<void>(!::write(ends[1], "x", 1));
@@ -49,7 +49,7 @@ TEST(a_kernel_that_polls_keeps_the_others_out_until_its_process_is_killed) {
   char begun;
   CHECK(::read(ends[0], &begun, 1) == 1);
   run([child] {
-    let_kernels_poll(kLong);
+    allow_polling(kLong);
     Device& device = load_device(0);
     const auto flags = device.make_flags(1);
     const auto queue = device.make_queue();
@@ -66,7 +66,7 @@ TEST(a_kernel_that_polls_keeps_the_others_out_until_its_process_is_killed) {
 TEST(turns_end_with_the_slice_and_with_the_last_kernel) {
   for (const char* const slice_us : {"1000", kLong})
     run_processes<int>(2, std::chrono::seconds(50), [&](int rank, Common<int>& common) {
-      let_kernels_poll(slice_us);
+      allow_polling(slice_us);
       Device& device = load_device(0);
       const bool is_short = slice_us != kLong;
       if (rank == 0) {
@@ -91,7 +91,7 @@ TEST(turns_end_with_the_slice_and_with_the_last_kernel) {
 
 TEST(devices_do_not_wait_for_each_other) {
   run_processes<int>(2, std::chrono::seconds(50), [](int rank, Common<int>& common) {
-    let_kernels_poll(kLong, "2");
+    allow_polling(kLong, "2");
     Polling polling(load_device(rank));
     polling.get_a_turn(rank);
     common.meet(2);

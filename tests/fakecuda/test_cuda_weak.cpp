@@ -1,4 +1,4 @@
-// Weak memory (gpu/weak_memory.hpp) below the runtime's functions: what streams and the host are promised.
+// Weak memory (gpu/weak_memory.hpp) below the runtime: guarantees of streams to the host.
 #include "cuda_calls.hpp"
 #include "cudart/host_work.hpp"
 
@@ -6,8 +6,8 @@ using namespace fakecuda_test;
 
 namespace {
 
-using Words = std::atomic<std::uint32_t>*;
-constexpr int kData = 0, kFlag = 64, kBegun = 128, kSeen = 192, kGo = 256;  // no two in one line
+using Words = std::atomic<std::uint64_t>*;
+constexpr int kData = 0, kFlag = 64, kBegun = 128, kSeen = 192, kGo = 256;  // each in its own line
 
 void run_weak(const char* mutant, const std::function<void()>& body) {
   run([&] {
@@ -21,8 +21,8 @@ void copy(void* to, const void* from, cudaStream_t stream) {
   ok(cudaMemcpyAsync(to, from, 4, cudaMemcpyDefault, stream));
 }
 
-// The device's 0x05050505 comes to the host, and then the flag by `write_flag`.
-std::uint32_t told(const std::function<void(Words, cudaStream_t)>& write_flag) {
+// The device writes 0x05050505 to the host, then the flag by `write_flag`.
+std::uint64_t value_read_by_host(const std::function<void(Words, cudaStream_t)>& write_flag) {
   const Words words = make_words();
   const auto stream = make_stream();
   unsigned char* const memory = allocate(4);
@@ -33,9 +33,9 @@ std::uint32_t told(const std::function<void(Words, cudaStream_t)>& write_flag) {
   return words[kData];
 }
 
-// The device reads a word, waits by `wait_flag`, for what the host raises after a new value, and reads it
-// again. All is submitted before: what is submitted later sees what the host has written.
-std::uint32_t heard(const std::function<void(Words, cudaStream_t)>& wait_flag) {
+// The device reads a word, waits by `wait_flag` until the host has written a new value and the flag, and
+// reads again. All is submitted before, because later work sees the host's writes anyway.
+std::uint64_t value_read_by_device(const std::function<void(Words, cudaStream_t)>& wait_flag) {
   const Words words = make_words();
   const auto stream = make_stream();
   unsigned char* const memory = allocate(4);
@@ -62,25 +62,25 @@ void wait_by_kernel(Words words, cudaStream_t stream) {
   launch_flag(loaded(wait_kernel()), &words[kFlag], 1, stream);
 }
 
-// As they are numbered in the PTX of flag_kernels.cu.
-constexpr const char *kFenceOfWait = "fence:flag_kernels:2", *kFenceOfWrite = "fence:flag_kernels:3";
+// Numbers in the PTX of flag_kernels.cu.
+constexpr const char *kFenceOfWait = "fence:flag_kernels:0", *kFenceOfWrite = "fence:flag_kernels:1";
 
 }  // namespace
 
 TEST(a_flag_comes_behind_what_was_written_before) {
-  run_weak("", [] { CHECK(told(write_by_stream) == 0x05050505); });
-  run_weak("", [] { CHECK(told(write_by_kernel) == 0x05050505); });
+  run_weak("", [] { CHECK(value_read_by_host(write_by_stream) == 0x05050505); });
+  run_weak("", [] { CHECK(value_read_by_host(write_by_kernel) == 0x05050505); });
 }
 
 TEST(what_comes_behind_a_wait_sees_what_was_written_before_the_flag) {
-  run_weak("", [] { CHECK(heard(wait_by_stream) == 7); });
-  run_weak("", [] { CHECK(heard(wait_by_kernel) == 7); });
+  run_weak("", [] { CHECK(value_read_by_device(wait_by_stream) == 7); });
+  run_weak("", [] { CHECK(value_read_by_device(wait_by_kernel) == 7); });
 }
 
 TEST(neither_without_the_kernels_fence) {
-  run_weak(kFenceOfWrite, [] { CHECK(told(write_by_kernel) == 0); });
-  run_weak(kFenceOfWait, [] { CHECK(heard(wait_by_kernel) == 0); });
-  run_weak(kFenceOfWait, [] { CHECK(told(write_by_kernel) == 0x05050505); });
+  run_weak(kFenceOfWrite, [] { CHECK(value_read_by_host(write_by_kernel) == 0); });
+  run_weak(kFenceOfWait, [] { CHECK(value_read_by_device(wait_by_kernel) == 0); });
+  run_weak(kFenceOfWait, [] { CHECK(value_read_by_host(write_by_kernel) == 0x05050505); });
 }
 
 TEST(the_host_sees_all_when_it_has_waited) {
@@ -118,7 +118,7 @@ TEST(the_host_sees_all_when_it_has_waited) {
   });
 }
 
-// As kernels of the framework are, here.
+// Like kernels of the framework here.
 TEST(functions_of_the_host_see_what_the_device_sees_and_it_sees_them) {
   run_weak("", [] {
     const Words words = make_words();
@@ -134,21 +134,21 @@ TEST(functions_of_the_host_see_what_the_device_sees_and_it_sees_them) {
   });
 }
 
-TEST(places_are_told) {
+TEST(places_are_recorded) {
   run([] {
     char name[] = "/tmp/places-XXXXXX";
     CHECK(::close(::mkstemp(name)) == 0);
     ::setenv("FAKECUDA_PLACES", name, 1);
     ::setenv("FAKECUDA_MEMORY", "weak", 1);
-    told(write_by_kernel);
-    told(write_by_kernel);
+    value_read_by_host(write_by_kernel);
+    value_read_by_host(write_by_kernel);
     std::FILE* const file = std::fopen(name, "r");
     char text[1000] = {};
     static_cast<void>(!std::fread(text, 1, sizeof text - 1, file));
     ::unlink(name);
     const std::string all = text;
-    CHECK(all.find("fence:flag_kernels:3\n") != all.npos &&
-          all.find("volatile:flag_kernels:8\n") != all.npos);
+    CHECK(all.find("fence:flag_kernels:1\n") != all.npos &&
+          all.find("volatile:flag_kernels:3\n") != all.npos);
     CHECK(all.find("flag_write:") == 0 && all.find("flag_write:", 1) == all.npos);  // this program's one call
   });
 }

@@ -1,6 +1,6 @@
-// What a mutant of the software CUDA (gpu/mutant.hpp) has to get past: tests/gpu/test_cuda_mutants.py runs
-// these for each of them. Without a mutant they pass. Memory is weak, everything is submitted before anything
-// begins, and one rank, or one queue of each, is later than the others all the time.
+// Tests that must detect each mutant of the software CUDA (gpu/mutant.hpp); tests/gpu/test_cuda_mutants.py
+// runs them. They pass without a mutant. Memory is weak, all work is submitted before any begins, and one
+// rank, or one queue of each, is always late.
 #include "carried_calls.hpp"
 #include "flag_messages.hpp"
 #include "program_parts.hpp"
@@ -40,7 +40,7 @@ void run_all_calls(PeerRank& self, Hold& hold, Grouping grouped) {
   run_calls(self, all_calls(self.size, {7, 600}), grouped, &hold);
 }
 
-// Nobody answers the root, so that nothing but the end of a slot's last use holds it back.
+// No rank answers the root: only the end of a slot's last use holds it back.
 void broadcast_often(PeerRank& self, Hold& hold) {
   std::vector<Call> calls;
   for (const Algorithm& algorithm : algorithms())
@@ -50,7 +50,7 @@ void broadcast_often(PeerRank& self, Hold& hold) {
   run_calls(self, calls, none, &hold);
 }
 
-// `late`: hardware queues.
+// `late`: bits of hardware queues.
 void run_carried(const char* stream_words, bool by_host, const char* late) {
   run_processes<int>(1, limit(), [&](int, Common<int>&) {
     constexpr int kSize = 2;
@@ -117,7 +117,7 @@ TEST(graphs) {
   run_peers("1", [](PeerRank& self, Hold& hold) { replay_everything(self, 4, &hold); });
 }
 
-// The first queue is the legacy stream's; then each rank has one of its caller and two of lanes.
+// The first queue is the legacy stream's; then each rank has one for its caller and two for lanes.
 constexpr const char *kAll = "126", *kFirstLanes = "36", *kSecondLanes = "72";
 
 TEST(carried_from_the_device) { run_carried("1", false, kSecondLanes); }

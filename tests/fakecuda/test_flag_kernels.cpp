@@ -14,7 +14,7 @@ using fakecuda::Launch;
 
 namespace {
 
-// The kernel of this name and these types.
+// `name_and_types`: mangled.
 const fakecuda::Kernel& flag_kernel(const std::string& name_and_types) {
   const std::string mangled = "_ZN7mpi_gdr3gpu5flags" + name_and_types;
   const fakecuda::Kernel* const kernel = fakecuda::find_kernel(mangled);
@@ -27,38 +27,23 @@ Launch launch(const char* name, Arguments... arguments) {
   return Launch(flag_kernel(name), 1, 1, parameters(arguments...), whole_gpu());
 }
 
-// Waits, and goes on waiting.
 bool waits(Launch& launch) {
   for (int i = 0; i < 100; ++i)
     if (launch.step() != Launch::State::Waiting) return false;
   return true;
 }
 
-template <typename Word>
-void check_wait_and_write(const char* wait, const char* write) {
-  // Values grow, and beyond the largest they begin anew.
-  for (const Word at_least :
-       {Word{1}, Word{7}, static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1)), Word{0}}) {
-    Word word = at_least - 1;
-    Launch waiting = launch(wait, &word, at_least);
-    CHECK(waits(waiting));
-    word = at_least - 5;
-    CHECK(waits(waiting));
-    Launch writing = launch(write, &word, static_cast<Word>(at_least + 2));
-    finish(writing);
-    CHECK(word == static_cast<Word>(at_least + 2));
-    finish(waiting);
-  }
-}
+using Word = std::uint64_t;
 
 constexpr const char* kCount = "19count_replay_kernelEPm";
-constexpr const char* kWait = "18wait_replay_kernelEPVKmPKmPmS3_jj";
-constexpr const char* kWrite = "19write_replay_kernelEPVmPKmS5_j";
+constexpr const char* kWait = "11wait_kernelEPVKmmPKmPmS3_";
+constexpr const char* kWrite = "12write_kernelEPVmmPKmS5_";
+Word* const kNone = nullptr;  // of Replays
 
 }  // namespace
 
 TEST(names_of_internal_linkage_are_found_but_for_the_hashes) {
-  // A kernel of a program of the probe (tools/gpu_probe).
+  // A kernel of the GPU probe (tools/gpu_probe).
   const std::string end = "4fillEPjmj";
   const fakecuda::Kernel* const fill = fakecuda::find_kernel("_ZN34_GLOBAL__N__00000000_6_ipc_cu_main" + end);
   CHECK(fill && fill->name.ends_with(end));
@@ -71,13 +56,23 @@ TEST(names_of_internal_linkage_are_found_but_for_the_hashes) {
 }
 
 TEST(kernels_wait_for_a_flag_and_write_one) {
-  check_wait_and_write<std::uint32_t>("11wait_kernelIjEEvPVKT_S3_", "12write_kernelIjEEvPVT_S3_");
-  check_wait_and_write<std::uint64_t>("11wait_kernelImEEvPVKT_S3_", "12write_kernelImEEvPVT_S3_");
+  // Values grow, and beyond the largest they begin anew.
+  for (const Word at_least : {Word{1}, Word{7}, Word{1} << 63, Word{0}}) {
+    Word word = at_least - 1;
+    Launch waiting = launch(kWait, &word, at_least, kNone, kNone, kNone);
+    CHECK(waits(waiting));
+    word = at_least - 5;
+    CHECK(waits(waiting));
+    Launch writing = launch(kWrite, &word, at_least + 2, kNone, kNone);
+    finish(writing);
+    CHECK(word == at_least + 2);
+    finish(waiting);
+  }
 }
 
 TEST(a_flag_that_another_thread_raises) {
-  alignas(8) std::uint64_t word = 0;
-  Launch waiting = launch("11wait_kernelImEEvPVKT_S3_", &word, std::uint64_t{3});
+  alignas(8) Word word = 0;
+  Launch waiting = launch(kWait, &word, Word{3}, kNone, kNone, kNone);
   CHECK(waits(waiting));
   std::thread host([&] { __atomic_store_n(&word, 3, __ATOMIC_RELEASE); });
   finish(waiting);
@@ -85,32 +80,29 @@ TEST(a_flag_that_another_thread_raises) {
 }
 
 TEST(replays_are_counted_by_the_device) {
-  std::uint64_t count = 4, poisoned = 0, released = 0, word = 0;
-  const auto wait = [&](std::uint32_t ago, std::uint32_t number) {
-    return launch(kWait, &word, &count, &poisoned, &released, ago, number);
-  };
+  Word count = 4, poisoned = 0, released = 0, word = 0;
   Launch counting = launch(kCount, &count);
   finish(counting);
   CHECK(count == 5);
-  Launch waiting = wait(1, 7);
-  word = std::uint64_t{4} << 32 | 6;
+  Launch waiting = launch(kWait, &word, 7 - (Word{1} << 32), &count, &poisoned, &released);
+  word = Word{4} << 32 | 6;
   CHECK(waits(waiting));
-  word = std::uint64_t{4} << 32 | 7;
+  word = Word{4} << 32 | 7;
   finish(waiting);
   CHECK(poisoned == 0);
-  Launch writing = launch(kWrite, &word, &count, &poisoned, std::uint32_t{9});
+  Launch writing = launch(kWrite, &word, Word{9}, &count, &poisoned);
   finish(writing);
-  CHECK(word == (std::uint64_t{5} << 32 | 9));
+  CHECK(word == (Word{5} << 32 | 9));
 }
 
 TEST(a_wait_that_was_released_poisons_what_follows) {
-  std::uint64_t count = 1, poisoned = 0, released = 0, word = 0;
-  Launch waiting = launch(kWait, &word, &count, &poisoned, &released, std::uint32_t{0}, std::uint32_t{1});
+  Word count = 1, poisoned = 0, released = 0, word = 0;
+  Launch waiting = launch(kWait, &word, Word{1}, &count, &poisoned, &released);
   CHECK(waits(waiting));
   released = 1;
   finish(waiting);
   CHECK(poisoned == 1);
-  Launch writing = launch(kWrite, &word, &count, &poisoned, std::uint32_t{9});
+  Launch writing = launch(kWrite, &word, Word{9}, &count, &poisoned);
   finish(writing);
   CHECK(word == 0);
 }
@@ -133,10 +125,10 @@ TEST(addresses_are_resolved_as_by_the_host) {
       args.ranks = ranks;
       for (int i = 0; i < 2 * ranks; ++i)
         args.shown[static_cast<std::size_t>(i)] =
-            reinterpret_cast<const Flag64*>(&shown[static_cast<std::size_t>(i)]);
+            reinterpret_cast<const Flag*>(&shown[static_cast<std::size_t>(i)]);
       for (int r = 0; r < ranks; ++r)
         args.given_up[static_cast<std::size_t>(r)] =
-            reinterpret_cast<const Flag64*>(&given_up[static_cast<std::size_t>(r)]);
+            reinterpret_cast<const Flag*>(&given_up[static_cast<std::size_t>(r)]);
       args.stamp = shown_stamp(kCall);
       args.bases = bases.data();
       args.segments = kSegments;

@@ -1,5 +1,4 @@
-// The folds that nvcc has made, as PTX, against host::reduce bit for bit: which element is whose, what is
-// read as vectors, and what is left over at either end.
+// nvcc's folds, as PTX, against host::reduce bit for bit: division of elements, vector loads, remainders.
 #define MPI_GDR_ISA cuda
 #define MPI_GDR_FOLD "launched_fold.hpp"
 
@@ -72,8 +71,7 @@ TEST(vectors_where_pointers_agree_modulo_16) {
 }
 
 TEST(counts_beyond_32_bits) {
-  // The first and the last thread of a sum of 2^40 bytes, with as many threads as there is work: each touches
-  // one vector, of memory that has only these addresses.
+  // The first and last thread of a sum of 2^40 bytes, one vector per thread; only those vectors have memory.
   using Codec = kernels::cuda::PlainCodec<std::uint8_t>;
   constexpr std::uint64_t kCount = (std::uint64_t{1} << 40) + 3;
   alignas(16) unsigned char window[16], added[16];
@@ -88,7 +86,7 @@ TEST(counts_beyond_32_bits) {
   for (int i = 0; i < 16; ++i) CHECK(window[i] == 100 + i);
 }
 
-TEST(what_a_device_believes_of_other_ranks_buffers) {
+TEST(a_device_finds_other_ranks_buffers) {
   const std::uint64_t bases[] = {0x1000, 0x2000, 0x5000, 0};  // two segments each of two ranks
   ResolveArgs args;
   args.ranks = 2;

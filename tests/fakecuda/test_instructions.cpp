@@ -1,4 +1,4 @@
-// Instructions of PTX at the ends of their ranges, as the PTX manual has them.
+// PTX instructions at the ends of their ranges, by the PTX manual.
 #include <cmath>
 
 #include "gpu/instructions.hpp"
@@ -71,7 +71,7 @@ TEST(nans) {
   CHECK(ne<f32>(f(1), f(2)) && ne<s32>(1, 2) && !ne<s32>(2, 2) && eq<f32>(f(0), f(-0.0f)));
 }
 
-TEST(comparisons_know_signs) {
+TEST(comparisons_are_signed) {
   CHECK(lt<s32>(static_cast<u32>(-1), 0) && !lt<u32>(static_cast<u32>(-1), 0));
   CHECK(min<s16>(0xffff, 1) == 0xffff && min<u16>(0xffff, 1) == 1 && max<s64>(~u64{0}, 1) == 1);
   CHECK(gt<f32>(f(1), f(-1)) && le<f64>(d(1), d(1)));

@@ -1,5 +1,4 @@
-// How kernels are executed: blocks that take turns, barriers, room on the multiprocessors, and what is
-// forbidden.
+// Execution of kernels: turns of blocks, barriers, room on multiprocessors, and violations.
 #include <functional>
 #include <set>
 #include <string>
@@ -18,7 +17,7 @@ namespace {
 
 constexpr u64 kShared = 64 * 1024;
 
-// A kernel whose one parameter is an address.
+// A kernel whose only parameter is an address.
 Kernel kernel(void (*body)(Thread&), u32 shared_bytes = 0) {
   return {"by hand", body, {}, 8, shared_bytes, kRegisters, 1024};
 }
@@ -31,10 +30,10 @@ void add_one(Thread& t, u64 address) {
 
 bool aborts(const std::string& rule, const std::function<void()>& run) {
   const End end = end_of(run);
-  return end.signal == SIGABRT && end.said.starts_with("fakecuda: " + rule);
+  return end.signal == SIGABRT && end.text.starts_with("fakecuda: " + rule);
 }
 
-// A launch of one thread, with 64 bytes of memory and as many of shared memory.
+// Launches one thread with 64 bytes of memory and of shared memory.
 void launch_one(void (*body)(Thread&)) {
   alignas(16) unsigned char memory[64] = {};
   const Kernel one = kernel(body, 64);
@@ -44,14 +43,14 @@ void launch_one(void (*body)(Thread&)) {
 
 bool faults(const char* rule, void (*body)(Thread&)) {
   const End end = end_of([&] { launch_one(body); });
-  return end.signal == SIGABRT && end.said.starts_with(std::string("fakecuda: ") + rule) &&
-         end.said.ends_with(" in thread 0 of block 0 of by hand\n");
+  return end.signal == SIGABRT && end.text.starts_with(std::string("fakecuda: ") + rule) &&
+         end.text.ends_with(" in thread 0 of block 0 of by hand\n");
 }
 
 }  // namespace
 
 TEST(a_barrier_parts_what_comes_before_from_what_comes_after) {
-  // Each thread writes a word of shared memory, and after the barrier reads that of another one.
+  // Each thread writes a word of shared memory, and after the barrier reads another's.
   const Kernel rotate = kernel(
       [](Thread& t) {
         for (u32 round = 0; round < 3; ++round) {
@@ -77,7 +76,7 @@ TEST(shared_memory_is_the_blocks_own_and_poisoned) {
       [](Thread& t) {
         const u32 before = load_shared<u32, 1>(t, 0)[0];
         store_shared<u32>(t, 0, t.ctaid);
-        t.poll();  // the other blocks, too
+        t.poll();  // so do the other blocks
         const bool own = load_shared<u32, 1>(t, 0)[0] == t.ctaid;
         store<Order::Weak, u32>(t, argument(t) + t.ctaid * 4, own ? before : 0);
       },
@@ -89,7 +88,7 @@ TEST(shared_memory_is_the_blocks_own_and_poisoned) {
 }
 
 TEST(resident_blocks_wait_for_each_other) {
-  // Each block counts up the word when it stands at its own number, the last one first.
+  // Each block increments the word in its turn, the last block first.
   const Kernel in_turn = kernel([](Thread& t) {
     const u64 word = argument(t);
     while (load<Order::Volatile, u32, 1>(t, word)[0] != t.nctaid - 1 - t.ctaid) {
@@ -104,7 +103,7 @@ TEST(resident_blocks_wait_for_each_other) {
   }
 }
 
-TEST(a_thread_that_reads_and_writes_for_long_lets_others_run) {
+TEST(a_thread_that_reads_and_writes_for_long_yields) {
   const Kernel long_one = kernel([](Thread& t) {
     for (int i = 0; i < 1000000; ++i) add_one(t, argument(t) + t.ctaid * 4);
   });
@@ -145,13 +144,13 @@ TEST(blocks_wait_for_room_on_a_multiprocessor) {
   });
   const auto resident = [](const Kernel& kernel, unsigned threads) {
     Multiprocessors room(4);
-    u32 words[2] = {};  // blocks that have begun, go on
+    u32 words[2] = {};  // blocks begun, permission to continue
     Launch launch(kernel, 200, threads, parameters(&words), room);
     Launch other(kernel, 1, threads, parameters(&words), room);
     for (int i = 0; i < 2000; ++i) launch.step();
     const u32 begun = words[0];
     for (int i = 0; i < 2000; ++i) CHECK(other.step() == Launch::State::Waiting);
-    CHECK(words[0] == begun);  // there is no room for another launch's
+    CHECK(words[0] == begun);  // there is no room for another block
     words[1] = 1;
     finish(launch);
     finish(other);
@@ -170,7 +169,7 @@ TEST(blocks_wait_for_room_on_a_multiprocessor) {
 }
 
 TEST(launches_of_several_host_threads_wait_for_each_other) {
-  // Launch k passes the word on from 4n + k to 4n + k + 1.
+  // Launch k increments the word from 4n + k.
   const Kernel pass_on = kernel([](Thread& t) {
     const u64 word = argument(t);
     const u32 own = load_param<u32, 1>(t, 8)[0];

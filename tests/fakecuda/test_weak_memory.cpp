@@ -1,5 +1,4 @@
-// The weak order of gpu/weak_memory.hpp: what a kernel's fences and barriers promise is never broken, and
-// what they do not promise is not there.
+// The weak order of gpu/weak_memory.hpp: a kernel's fences and barriers always hold, and nothing else does.
 #include "gpu/translated.hpp"
 #include "gpu/weak_memory.hpp"
 #include "launch_kernel.hpp"
@@ -11,7 +10,7 @@ using namespace unit;
 
 namespace {
 
-// The device's own memory, and what others have as well: lines of their own.
+// The device's own memory and memory of others, in separate lines.
 struct alignas(128) Words {
   u32 data[32] = {}, flag[32] = {}, seen[32] = {};
 };
@@ -19,7 +18,7 @@ struct Memory {
   Words own, foreign;
 };
 
-// All that lies in `foreign` is the host's.
+// `foreign` belongs to the host.
 struct Rules : MemoryRules {
   bool check(const void* address, std::size_t, bool) const override {
     return address >= &memory->foreign && address < &memory->foreign + 1;
@@ -69,9 +68,9 @@ void fence_of(Thread& t) {
   if constexpr (kFence == 3) fence<Scope::System>(t);
 }
 
-// A message to the host, which looks at it when the flag is there.
+// A message to the host, which reads it when the flag is set.
 template <int kFence>
-u32 told_to_the_host() {
+u32 read_by_host() {
   Memory& memory = fresh();
   run(kernel([](Thread& t) {
         put(t, words(t).data[0], 7);
@@ -83,9 +82,9 @@ u32 told_to_the_host() {
   return memory.own.data[0];
 }
 
-// A message from the host, to a kernel that has read the word before.
+// A message from the host to a kernel that has read the old word.
 template <int kFence>
-u32 heard_from_the_host() {
+u32 read_by_kernel() {
   Memory& memory = fresh();
   const Kernel read = kernel([](Thread& t) {
     get(t, words(t).data[0]);
@@ -101,9 +100,9 @@ u32 heard_from_the_host() {
   return memory.foreign.seen[0];
 }
 
-// From the block that comes first to the other one, while both run.
+// From the first block to the other, while both run.
 template <int kFence>
-u32 told_to_another_block(u64 seed) {
+u32 read_by_other_block(u64 seed) {
   Memory& memory = fresh();
   run(kernel([](Thread& t) {
         Words& it = words(t);
@@ -111,7 +110,7 @@ u32 told_to_another_block(u64 seed) {
           put(t, it.data[0], 7);
           fence_of<kFence>(t);
           put<Order::Volatile>(t, it.flag[0], 1);
-          wait(t, it.flag[1]);  // its end would show it as well
+          wait(t, it.flag[1]);  // the end of the block would publish it as well
         } else {
           wait(t, it.flag[0]);
           put<Order::Volatile>(t, it.seen[0], get(t, it.data[0]));
@@ -125,25 +124,25 @@ u32 told_to_another_block(u64 seed) {
 }  // namespace
 
 TEST(a_message_to_the_host_needs_a_fence_of_the_system) {
-  CHECK(told_to_the_host<0>() == 0);
-  CHECK(told_to_the_host<1>() == 0);
-  CHECK(told_to_the_host<2>() == 0);
-  CHECK(told_to_the_host<3>() == 7);
+  CHECK(read_by_host<0>() == 0);
+  CHECK(read_by_host<1>() == 0);
+  CHECK(read_by_host<2>() == 0);
+  CHECK(read_by_host<3>() == 7);
 }
 
 TEST(so_does_one_from_the_host) {
-  CHECK(heard_from_the_host<0>() == 0);
-  CHECK(heard_from_the_host<1>() == 0);
-  CHECK(heard_from_the_host<2>() == 0);
-  CHECK(heard_from_the_host<3>() == 7);
+  CHECK(read_by_kernel<0>() == 0);
+  CHECK(read_by_kernel<1>() == 0);
+  CHECK(read_by_kernel<2>() == 0);
+  CHECK(read_by_kernel<3>() == 7);
 }
 
 TEST(a_message_between_blocks_needs_a_fence_of_the_device) {
   for (u64 seed = 0; seed < 20; ++seed) {
-    CHECK(told_to_another_block<0>(seed) == 0);
-    CHECK(told_to_another_block<1>(seed) == 0);
-    CHECK(told_to_another_block<2>(seed) == 7);
-    CHECK(told_to_another_block<3>(seed) == 7);
+    CHECK(read_by_other_block<0>(seed) == 0);
+    CHECK(read_by_other_block<1>(seed) == 0);
+    CHECK(read_by_other_block<2>(seed) == 7);
+    CHECK(read_by_other_block<3>(seed) == 7);
   }
 }
 
@@ -156,7 +155,7 @@ TEST(a_barrier_shows_the_block_what_its_threads_have_stored) {
     })
                 : kernel([](Thread& t) {
                     put(t, words(t).data[t.tid], t.tid + 1);
-                    t.poll();  // the others, too
+                    t.poll();  // so do the others
                     put(t, words(t).seen[t.tid], get(t, words(t).data[(t.tid + 1) % t.ntid]));
                   });
   };
@@ -182,7 +181,7 @@ TEST(the_end_of_a_kernel_shows_the_device_and_not_the_host) {
   CHECK(memory.own.data[31] == 31);
 }
 
-// A kernel's begin is no reason to look again; that it was submitted after the write is.
+// A kernel's start does not refresh the cache; a write before its submission does.
 TEST(what_was_read_once_stays_until_something_is_waited_for) {
   Memory& memory = fresh();
   const Kernel read =
@@ -209,7 +208,7 @@ TEST(a_thread_sees_its_own_stores_byte_by_byte) {
     Memory& memory = fresh();
     Words& it = foreign ? memory.foreign : memory.own;
     run(kernel([](Thread& t) {
-          const auto at = reinterpret_cast<u64>(&words(t).data[1]);  // not where 8 bytes begin
+          const auto at = reinterpret_cast<u64>(&words(t).data[1]);  // not 8-byte aligned
           get(t, words(t).data[1]);
           put(t, words(t).data[1], 0x11111111);
           put(t, words(t).data[2], 0x22222222);
@@ -218,7 +217,7 @@ TEST(a_thread_sees_its_own_stores_byte_by_byte) {
           const u32 high = load<Order::Weak, u16, 1>(t, at + 2)[0],
                     low = load<Order::Weak, u16, 1>(t, at + 4)[0];
           put<Order::Volatile>(t, words(t).seen[0], high << 16 | low);
-          // What is volatile overtakes what is not, and is not taken back.
+          // Volatile stores overtake others and are not undone.
           put(t, words(t).flag[0], 1);
           put<Order::Volatile>(t, words(t).flag[0], 2);
           put<Order::Volatile>(t, words(t).seen[1], get(t, words(t).flag[0]));

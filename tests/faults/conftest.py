@@ -1,5 +1,5 @@
-"""A host is a node of MPI here, over whatever network all tests are run: on that depends what its ranks see
-of each other and leave in shared memory."""
+"""A host is an MPI node here, whatever network the tests use: it determines what ranks see of each other and
+leave in shared memory."""
 
 import os
 from unittest import mock

@@ -1,8 +1,8 @@
-"""One rank of a job whose rank 1 gives the group up and lives on: its program has caught the exception.
+"""One rank of a job whose rank 1 gives up the group and lives on: its program catches the exception.
 
-Arguments: the folder for what the rank sees, and
-waiting     rank 1 waits too short for the others, who wait for a message of it
-mismatched  rank 0 broadcasts as root, which returns; rank 1 calls something else
+Arguments: the folder for events, and
+waiting     rank 1's wait times out, while the others wait for its message
+mismatched  rank 0 broadcasts as root, which returns; rank 1 calls another collective
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A healthy job is interrupted for a while and goes on: what is interrupted, how long, and what was seen."""
+"""Interrupts a healthy job, which must continue: kinds of interruption, durations, observations."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import testbed
 from testbed import OFI, UCX, Testbed
 
 SECONDS = (5, 15, 60, 240)
-REPORT = 10  # after so many seconds somebody says that a rank is silent
-# After a cut of T seconds TCP tries again T seconds later at the latest, and never more than two minutes.
+REPORT = 10  # seconds until ranks report a silent rank
+# TCP retries at most T seconds after a cut of T seconds, and at least every two minutes.
 PATIENCE = 180
 
 
 @dataclass(frozen=True)
 class Interruption:
     what: str
-    hosts: str  # of each rank
-    stopped: tuple[int, ...] = ()  # ranks; none: the network is cut
+    hosts: str  # by rank
+    stopped: tuple[int, ...] = ()  # ranks; (): the network is cut
     network: Sequence[tuple[str, str]] = UCX
     computes: bool = False  # no rank is in a collective meanwhile
-    apart: float = 0  # seconds between two ranks that run again, the last one first
+    apart: float = 0  # seconds between the ranks' continuations, in reverse order
     heartbeat: int | None = None  # MPI_GDR_HEARTBEAT; None: its default
 
 
@@ -55,15 +55,14 @@ class Cell:
 class Seen:
     cell: Cell
     ranks: list[jobs.Ended]
-    lasted: float = 0  # the interruption, in seconds: longer on a busy machine
+    lasted: float = 0  # the interruption in seconds: longer on a busy machine
     after: float | None = (
-        None  # seconds from the interruption's end until all ranks went on. None: they did not
+        None  # seconds from the interruption's end until all ranks continued; None: they did not
     )
     left: list[str] = field(default_factory=list)
 
     @property
-    def said(self) -> list[str]:
-        """The lines that ranks printed."""
+    def warnings(self) -> list[str]:
         return [line for rank in self.ranks for line in rank.output.splitlines() if "mpi-gdr WARN" in line]
 
     def problems(self) -> list[str]:
@@ -77,14 +76,14 @@ class Seen:
                 found.append(f"rank {rank.rank} was lost: status {rank.status}")
             if rank.times("wrong"):
                 found.append(f"rank {rank.rank}: a wrong result")
-        silent = [line for line in self.said if "has not been heard of" in line or "no answer for" in line]
+        silent = [line for line in self.warnings if "has been silent" in line or "no answer for" in line]
         if self.cell.seconds < REPORT and silent:
             found.append(f"reported before {REPORT} s")
         stopped = self.cell.interruption.stopped
         if self.cell.seconds > REPORT and len(stopped) == 1:
-            again = [line for line in self.said if "runs again" in line]
+            again = [line for line in self.warnings if "runs again" in line]
             if len(silent) != 1 or f"rank {stopped[0]} " not in silent[0] or len(again) != 1:
-                found.append(f"not reported once, by name: {self.said}")
+                found.append(f"not reported once, by name: {self.warnings}")
         if self.cell.seconds > REPORT and not stopped and not silent:
             found.append("not reported")
         return found
@@ -95,7 +94,7 @@ class Seen:
 
 
 def run(bed: Testbed, link: int, cell: Cell) -> Seen:
-    """A job of its own, whose messages take the link."""
+    """Runs a job whose messages use the link."""
     plan = cell.interruption
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
@@ -109,7 +108,7 @@ def run(bed: Testbed, link: int, cell: Cell) -> Seen:
             seen.lasted = interrupt(bed, link, plan, running, cell.seconds)
             (events / "compute").unlink(missing_ok=True)
             seen.after = wait_for_all(events, len(plan.hosts), time.monotonic())
-            time.sleep(1.5)  # ranks look at each other a few times a second
+            time.sleep(1.5)  # ranks check each other a few times a second
         (events / "stop").touch()
         seen.ranks = testbed.finish(running, events, time.monotonic() + 30)
         seen.left = bed.left(plan.hosts, seen.ranks)
@@ -119,7 +118,7 @@ def run(bed: Testbed, link: int, cell: Cell) -> Seen:
 def interrupt(
     bed: Testbed, link: int, plan: Interruption, running: Sequence[tuple[jobs.Nursery, int]], seconds: float
 ) -> float:
-    """Returns how long it has lasted at most, in seconds."""
+    """Returns its longest possible duration in seconds."""
 
     def signal_all(number: int, ranks: Sequence[int], apart: float = 0) -> None:
         for rank in ranks:
@@ -135,7 +134,7 @@ def interrupt(
 
 
 def wait_for_all(events: Path, ranks: int, since: float) -> float | None:
-    """Seconds until each rank has come to a round that it had not come to by then."""
+    """Seconds until every rank has completed a round begun after `since`; None: it did not."""
     before = [last_round(events, rank, since)[0] for rank in range(ranks)]
     while time.monotonic() < since + PATIENCE:
         now = [last_round(events, rank) for rank in range(ranks)]
@@ -154,6 +153,6 @@ def last_round(events: Path, rank: int, until: float = float("inf")) -> tuple[in
 
 
 def run_all(bed: Testbed, cells: Sequence[Cell]) -> list[Seen]:
-    """Side by side: they wait for most of their time. The bed has a link for each."""
+    """In parallel, because they mostly wait. The bed has a link for each."""
     with ThreadPoolExecutor(len(cells)) as pool:
         return list(pool.map(lambda cell: run(bed, cells.index(cell), cell), cells))

@@ -1,7 +1,7 @@
-"""One rank of a job over two hosts whose store is lost: a group of all ranks, and one of those of each host.
+"""One rank of a job on two hosts that loses its store, with a group of all ranks and one per host.
 
-The store is served by a process of its own, as torchrun's agent does: argument "serve". Else the arguments
-are the folder for what the rank sees, and the host of each rank, as "0101".
+The argument "serve" serves the store in a process of its own, as torchrun's agent does. Otherwise the
+arguments are the folder for events and the host of each rank, such as "0101".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 import torch
 import torch.distributed as dist
 
-DEADLINE = 60  # seconds, of operations: the news of the store comes earlier
+DEADLINE = 60  # seconds; the lost store is noticed earlier
 ADDRESS, PORT = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 
 
@@ -58,8 +58,8 @@ def work(folder: str, hosts: str) -> None:
             log("wrong", number=number)
     log("island", ranks=members)
     log("end")
-    time.sleep(1)  # the other one of the island may still be in its last round
-    dist.destroy_process_group()  # it has taken notice of the failure
+    time.sleep(1)  # the island's other rank may still be in its last round
+    dist.destroy_process_group()  # the failure has been noticed
 
 
 if sys.argv[1] == "serve":

@@ -1,4 +1,4 @@
-"""Jobs that a fault strikes: starts their ranks, waits for them, says what was wrong with how they ended."""
+"""Jobs struck by a fault: starts their ranks, waits for them, and reports broken promises."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from support import processes
 
 FOLDER = Path(__file__).parent
 PROGRAM = FOLDER / "program.py"
-GRACE = 5  # seconds after the deadline in which every survivor has ended: what mpi-gdr promises
-BUSY = 20  # and what a machine with more processes than cores is given on top
-PATIENCE = 100  # after so long a job is hung: its stacks are printed and it is killed
+GRACE = 5  # seconds after the deadline in which every survivor ends, as mpi-gdr promises
+BUSY = 20  # extra seconds with more processes than cores
+PATIENCE = 100  # after these seconds a job hangs: it prints its stacks and is killed
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,8 @@ class Case:
     fault: str
     operation: str = "all_reduce"
     size: str = "small"
-    told: str = (
-        ""  # every survivor ends with an error that has this pattern; "": none of them notices anything
-    )
-    own: str = ""  # the victim itself ends with an error that has this pattern
+    error: str = ""  # pattern of every survivor's error; "": none notices anything
+    own: str = ""  # pattern of the victim's own error
     victim: int = 1
     ranks: int = 3
     deadline: float = 8
@@ -63,11 +61,9 @@ class Case:
 
 @dataclass
 class Ended:
-    """How one rank ended."""
-
     rank: int
-    status: int | None = None  # negative: a signal. None: it was still there after PATIENCE
-    time: float = 0.0  # of time.monotonic()
+    status: int | None = None  # negative: a signal; None: still running after PATIENCE
+    time: float = 0.0  # time.monotonic()
     events: list[dict[str, Any]] = field(default_factory=list)
     output: str = ""
 
@@ -76,9 +72,9 @@ class Ended:
 
     @property
     def errors(self) -> list[str]:
-        """What it said: its exception, or the last words of a process that was stuck in MPI."""
-        said = [f"{e['kind']}: {e['text']}" for e in self.events if e["event"] == "error"]
-        return said + re.findall(r"^\[mpi-gdr\] rank .*$|^.* mpi-gdr FATAL .*$", self.output, re.MULTILINE)
+        """Its exceptions, or the last message of a process stuck in MPI."""
+        found = [f"{e['kind']}: {e['text']}" for e in self.events if e["event"] == "error"]
+        return found + re.findall(r"^\[mpi-gdr\] rank .*$|^.* mpi-gdr FATAL .*$", self.output, re.MULTILINE)
 
     def story(self) -> str:
         events = "\n".join(json.dumps(e)[:600] for e in self.events[-8:])
@@ -88,7 +84,7 @@ class Ended:
 
 
 class Nursery:
-    """nursery.py, running: forks ranks. Thread-safe. A context: its children do not outlive the block."""
+    """A running nursery.py, which forks ranks. Thread-safe context manager; children end with the block."""
 
     def __init__(self, prefix: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
@@ -125,7 +121,7 @@ class Nursery:
     def start(
         self, argv: Sequence[str], env: dict[str, str], log: Path, namespaces: Sequence[str] = ()
     ) -> int:
-        """The pid of the program, in the pid namespace of the nursery."""
+        """The program's pid in the nursery's pid namespace."""
         order = {"argv": list(argv), "env": env, "log": str(log), "namespaces": list(namespaces)}
         with self._sending:
             before = len(self._started)
@@ -142,7 +138,7 @@ class Nursery:
             self._process.stdin.flush()
 
     def wait(self, pids: Sequence[int], until: float) -> dict[int, tuple[int, float]]:
-        """(status, time) of those that have ended by then."""
+        """{pid: (status, time)} of those that ended before `until`."""
         with self._changed:
             self._changed.wait_for(
                 lambda: all(p in self._ended for p in pids) or not self._open,
@@ -176,7 +172,7 @@ def all_ready(events: Path, ranks: int) -> bool:
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if all(any(e["event"] == "ready" for e in read_events(events, r)) for r in range(ranks)):
-            time.sleep(0.5)  # into the midst of it
+            time.sleep(0.5)  # into the middle of the work
             return True
         time.sleep(0.1)
     return False
@@ -189,8 +185,8 @@ def run_apart(
     address: str = "127.0.0.1",
     strike: Callable[[], None] | None = None,
 ) -> list[Ended]:
-    """The ranks without a launcher, rank r from nursery r modulo their number. `strike` is called once all of
-    them are at work."""
+    """Runs ranks without a launcher, rank r in nursery r modulo their number; `strike` once all are
+    working."""
     port = str(processes.free_port())
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
@@ -213,7 +209,7 @@ def run_apart(
         order = [r for r in range(case.ranks) if not (stops and r == case.victim)]
         for rank in order + [case.victim] * stops:
             nursery, pid = running[rank]
-            if stops and rank == case.victim:  # the survivors have ended by themselves; it cannot
+            if stops and rank == case.victim:  # it cannot end by itself; the survivors have
                 nursery.kill(pid, signal.SIGKILL)
                 until = max(until, time.monotonic() + 10)
             ended = nursery.wait([pid], until)
@@ -222,7 +218,7 @@ def run_apart(
         hung = [rank for rank in range(case.ranks) if ranks[rank].status is None]
         for rank in hung:
             nursery, pid = running[rank]
-            nursery.kill(pid, signal.SIGABRT)  # faulthandler prints the stacks of all threads
+            nursery.kill(pid, signal.SIGABRT)  # faulthandler prints all threads' stacks
         for rank in hung:
             nursery, pid = running[rank]
             nursery.wait([pid], time.monotonic() + 5)
@@ -235,7 +231,6 @@ def run_apart(
 
 
 def problems(case: Case, ranks: Sequence[Ended]) -> list[str]:
-    """What was not as promised, in words."""
     found = []
     struck = [t for rank in ranks for t in rank.times("strike")]
     if case.fault != "none" and not struck:
@@ -266,14 +261,14 @@ def problems(case: Case, ranks: Sequence[Ended]) -> list[str]:
             found.append(f"{what} was ended by signal {-rank.status}")
         began = max([*struck, *rank.times("start", "call")])
         limit = case.deadline + GRACE + BUSY
-        if case.told and rank.time > began + limit:
+        if case.error and rank.time > began + limit:
             found.append(f"{what} ended {rank.time - began:.1f} s after the fault, limit {limit} s")
-        if not case.told and (rank.status != 0 or rank.times("error")):
+        if not case.error and (rank.status != 0 or rank.times("error")):
             found.append(f"{what} should not have been disturbed")
-        if case.told and rank.status == 0:
+        if case.error and rank.status == 0:
             found.append(f"{what} ended with status 0")
-        if case.told and not any(re.search(case.told, text, re.DOTALL) for text in rank.errors):
-            found.append(f"{what}: no error that has {case.told!r}, but {rank.errors}")
+        if case.error and not any(re.search(case.error, text, re.DOTALL) for text in rank.errors):
+            found.append(f"{what}: no error that has {case.error!r}, but {rank.errors}")
     return found
 
 

@@ -1,5 +1,4 @@
-"""A rank that says at which addresses it listens, but for what its launcher listens at, too, and for torch's
-store."""
+"""A rank that prints the addresses at which it listens, without its launcher's and torch's store's."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ def sockets(pid: int) -> set[str]:
 
 
 def address(text: str) -> str:
-    """ "0100007F:1F90" of /proc/net/tcp."""
+    """Converts "0100007F:1F90" of /proc/net/tcp."""
     words, port = text.split(":")
     raw = b"".join(struct.pack("=I", int(words[i : i + 8], 16)) for i in range(0, len(words), 8))
     host = socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
@@ -43,7 +42,7 @@ assert tensor[0] == dist.get_world_size()
 own = sockets(os.getpid()) - sockets(os.getppid())
 store = f":{os.environ['MASTER_PORT']}" if "MASTER_PORT" in os.environ else ":-"
 mine = [found for found in listeners(own) if not found.endswith(store)]
-getenv = ctypes.CDLL(None).getenv  # Python knows only what was there when it began
+getenv = ctypes.CDLL(None).getenv  # Python only has the environment at its start
 getenv.restype = ctypes.c_char_p
 inherited = any(getenv(name) for name in (b"UCX_NET_DEVICES", b"FI_TCP_IFACE", b"FI_SOCKETS_IFACE"))
 print("listeners " + json.dumps({"listeners": mine, "inherited": inherited}), flush=True)

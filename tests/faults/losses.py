@@ -1,4 +1,4 @@
-"""Ranks that are lost to others who need them: jobs on one host and on two, and when the others were told."""
+"""Jobs on one and two hosts that lose a needed rank, and when the others are notified."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pathlib import Path
 import jobs
 import pytest
 import testbed
-from support.namespaces import hindrance
+from support.namespaces import why_unavailable
 from testbed import Testbed
 
-LIMIT = 2  # seconds in which every survivor is told
+LIMIT = 2  # seconds until every survivor is notified
 VICTIM = 1
 
 
 @dataclass(frozen=True)
 class Loss:
     what: str
-    hosts: str  # of each rank
-    mode: str  # of gave_up.py, or "killed": kill -9 in mid-collective
-    told: str  # a pattern in the error of each survivor
+    hosts: str  # by rank
+    mode: str  # of gave_up.py, or "killed": SIGKILL during a collective
+    error: str  # pattern of each survivor's error
 
     def __str__(self) -> str:
         return f"{self.what}, {'two hosts' if '1' in self.hosts else 'one host'}"
 
 
 ENDED = rf"rank {VICTIM} \(host \S+, pid \d+\) is gone: its process has ended"
-GAVE_UP = rf"rank {VICTIM} \(host \S+, pid \d+\) takes no part in group \S+ any more: "
+GAVE_UP = rf"rank {VICTIM} \(host \S+, pid \d+\) has left group \S+: "
 LOSSES = (
     Loss("a process is killed", "000", "killed", ENDED),
     Loss("a process is killed", "0101", "killed", ENDED),
@@ -45,7 +45,7 @@ LOSSES = (
 
 
 @dataclass
-class Told:
+class Outcome:
     loss: Loss
     ranks: list[jobs.Ended]
     left: list[str]
@@ -56,7 +56,7 @@ class Told:
 
     @property
     def seconds(self) -> float:
-        """From the loss until the last survivor was told."""
+        """From the loss to the last survivor's error."""
         victim = self.ranks[VICTIM]
         struck = max(victim.times("strike", "error"), default=float("nan"))
         return max(min(rank.times("error"), default=float("inf")) for rank in self.survivors) - struck
@@ -67,7 +67,7 @@ class Told:
             if rank.status is None:
                 found.append(f"rank {rank.rank} hung")
         for rank in self.survivors:
-            if not any(re.search(self.loss.told, text) for text in rank.errors):
+            if not any(re.search(self.loss.error, text) for text in rank.errors):
                 found.append(f"rank {rank.rank} was not told: {rank.errors}")
         return found
 
@@ -77,7 +77,7 @@ class Told:
 
 @contextlib.contextmanager
 def testbed_or_skip() -> Iterator[Testbed]:
-    if reason := hindrance():
+    if reason := why_unavailable():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         yield Testbed(stack)
@@ -94,7 +94,7 @@ def wait_until(true: Callable[[], bool]) -> bool:
     return true()
 
 
-def run(bed: Testbed, loss: Loss) -> Told:
+def run(bed: Testbed, loss: Loss) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
         if loss.mode == "killed":
@@ -105,7 +105,7 @@ def run(bed: Testbed, loss: Loss) -> Told:
         running = bed.start(script, arguments, loss.hosts, events)
         struck = []
         if loss.mode == "killed" and jobs.all_ready(events, len(running)):
-            time.sleep(2)  # until hosts have found each other
+            time.sleep(2)  # until hosts are connected
             struck = [{"event": "strike", "time": time.monotonic()}]
             nursery, pid = running[VICTIM]
             nursery.kill(pid, signal.SIGKILL)
@@ -114,11 +114,11 @@ def run(bed: Testbed, loss: Loss) -> Told:
         (events / "stop").touch()
         ranks = testbed.finish(running, events, time.monotonic() + 30)
         ranks[VICTIM].events += struck
-        return Told(loss, ranks, bed.left(loss.hosts, ranks))
+        return Outcome(loss, ranks, bed.left(loss.hosts, ranks))
 
 
 def run_after_store(bed: Testbed, mode: str, hosts: str) -> list[jobs.Ended]:
-    """store_leaves.py: the ranks but 0 go on for some seconds after that one has ended."""
+    """Runs store_leaves.py: the other ranks continue for seconds after rank 0 has ended."""
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
         running = bed.start("store_leaves.py", [folder, mode], hosts, events)

@@ -1,7 +1,7 @@
-"""Calls of MPI that a test steps into: a small library that stands before the real one, in one process.
+"""Hooks into MPI calls of this process: a small library before the real one.
 
-build() compiles it; load() puts it before the MPI library, before the extension is loaded. Its functions pass
-on what they are given to the PMPI_ functions, which do the same under their other names.
+build() compiles it; load() must precede the load of the extension. Its functions call their PMPI_
+counterparts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ int MPI_Isend(const void *data, int count, int type, int peer, int tag, int comm
 """
 
 
-def hindrance() -> str:
+def why_unavailable() -> str:
     return "" if shutil.which("cc") else "needs a C compiler, cc"
 
 
@@ -75,7 +75,7 @@ def load(path: str) -> None:
 
 
 def hold() -> None:
-    """From now on no MPI_Isend returns."""
+    """From now on MPI_Isend does not return."""
     ctypes.c_int.in_dll(_library, "hold").value = 1
 
 
@@ -85,12 +85,12 @@ def wait_until_held() -> None:
 
 
 def on_comm_create_group(function: Callable[[], None]) -> None:
-    """Called where this process enters MPI_Comm_create_group: it has met the others, and they go in, too."""
+    """Called when this process enters MPI_Comm_create_group; the other ranks enter it, too."""
     _set("on_comm_create_group", function)
 
 
 def on_query_thread(function: Callable[[], None]) -> None:
-    """Called where this process enters MPI_Query_thread, the first call after MPI_Init."""
+    """Called when this process enters MPI_Query_thread, the first call after MPI_Init."""
     _set("on_query_thread", function)
 
 

@@ -1,12 +1,12 @@
-"""Starts ranks cheaply: imports torch once, then forks a process for each program that it is told to run.
+"""Starts ranks cheaply: imports torch once, then forks a process per requested program.
 
-No launcher: it ends nobody, and tells nobody that another has ended. The children have the sessions,
-environments and output files of programs that were started from a shell, and run as __main__, with Python's
-ordinary end. The extension is not imported here, so that each child loads and initialises all of it.
+Unlike a launcher it ends no rank and notifies none of another's end. Children have the session, environment
+and output files of programs started by a shell, and run as __main__ with Python's ordinary end. The extension
+is not imported here, so that each child loads and initialises it.
 
-Protocol, one JSON object a line. In: {"argv", "env", "log", "namespaces"}: argv[0] is a Python file,
-namespaces are files of /proc/PID/ns to enter first; or {"kill": pid, "signal"}. Out: {"pid"} for each that is
-started, and {"pid", "status", "time"} at its end; status is negative for a signal, time is time.monotonic().
+Protocol, one JSON object per line. In: {"argv", "env", "log", "namespaces"}: argv[0] is a Python file,
+namespaces are files of /proc/PID/ns to enter first; or {"kill": pid, "signal"}. Out: {"pid"} at a start and
+{"pid", "status", "time"} at its end; status is negative for a signal, time is time.monotonic().
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import time
 
 import torch.distributed  # noqa: F401  (what takes the time)
 
-CLONE_ALL = 0  # setns: whatever kind the file is
+CLONE_ALL = 0  # setns: any kind of namespace
 
 
-def say(**fields: object) -> None:
+def emit(**fields: object) -> None:
     os.write(PIPE, (json.dumps(fields) + "\n").encode())
 
 
 def become(order: dict) -> str:
-    """Turns the child that this runs in into the ordered program; the path of its script."""
+    """Turns this child into the ordered program; returns its script's path."""
     os.setsid()
     libc = ctypes.CDLL(None, use_errno=True)
     for path in order["namespaces"]:
@@ -51,13 +51,13 @@ def become(order: dict) -> str:
 
 
 def serve() -> str | None:
-    """Until the input ends; returns a script only in a child that is to run it."""
+    """Serves until the input ends; returns a script only in a child that must run it."""
     buffer = b""
     running: set[int] = set()
     while True:
         if select.select([0], [], [], 0.02)[0]:
             got = os.read(0, 65536)
-            if not got:  # whoever asked for them is gone, perhaps killed
+            if not got:  # the client is gone, perhaps killed
                 for pid in running:
                     os.kill(pid, signal.SIGKILL)
                 return None
@@ -73,7 +73,7 @@ def serve() -> str | None:
             if pid == 0:
                 return become(order)
             running.add(pid)
-            say(pid=pid)
+            emit(pid=pid)
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -82,7 +82,7 @@ def serve() -> str | None:
             if pid == 0:
                 break
             running.discard(pid)
-            say(pid=pid, status=os.waitstatus_to_exitcode(status), time=time.monotonic())
+            emit(pid=pid, status=os.waitstatus_to_exitcode(status), time=time.monotonic())
 
 
 PIPE = os.dup(1)

@@ -1,5 +1,5 @@
-"""A rank of a job whose store an outsider writes to: rank 0 plays it, over a connection of its own, with
-what any client of the store can know. The keys are those of csrc/job and csrc/bootstrap."""
+"""A rank of a job under attack: rank 0 also writes to the store over another connection, with the knowledge
+of any client. The keys are those of csrc/job and csrc/bootstrap."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if RANK == 0:
     ended, aborted = (pack(pack(kind, "says an outsider", "0", "", "1")) for kind in "04")
     for item in (ended, outside.get(met), aborted):  # the second is signed by rank 1, for another key
         outside.set(f"{alive}/news/{outside.add(f'{alive}/news', 1)}", item)
-    # Meetings of groups that are still to come, of the same members.
+    # Meetings of future groups with the same members.
     place = met[: met.rindex("/r1")]
     for times in range(1, 4):
         for name in ("r0", "r1", "r2", "all"):
             outside.set(f"{place[: place.rindex('/')]}/{times}/{name}", pack(*[ended] * SIZE))
 dist.barrier()
-for _ in range(ROUNDS):  # longer than the rounds in which ranks read the list
+for _ in range(ROUNDS):  # outlasts the rounds in which ranks read the list
     well(dist.new_group())
     time.sleep(1)
 well()

@@ -1,7 +1,7 @@
-"""The table of faults in docs/errors-and-faults.md: its rows, how they are seen, and how it gets there.
+"""The table of faults in docs/errors-and-faults.md: rows, their tests, and how it is written.
 
-As a script (`make faults`, some ten minutes): runs all of it and writes the table. Status 1: something was
-not as promised, or was not run. The tests run the short interruptions only.
+As a script (`make faults`, about ten minutes): runs everything and writes the table. Status 1: a promise was
+broken, or a test did not run. The test suite runs the short interruptions only.
 """
 
 from __future__ import annotations
@@ -30,10 +30,14 @@ END = "<!-- End of the faults. -->"
 class Fault:
     what: str
     promise: str
-    tests: tuple[str, ...]  # of pytest, below tests/; "unit NAME: TEST" is one of C++
+    tests: tuple[str, ...]  # of pytest, below tests/; "unit NAME: TEST" is a C++ test
 
 
-ENDS, TOLD, SECURITY = "launch/test_ends.py::", "faults/test_told.py::", "faults/test_security.py::"
+ENDS, NOTIFICATION, SECURITY = (
+    "launch/test_ends.py::",
+    "faults/test_notification.py::",
+    "faults/test_security.py::",
+)
 FAULTS = (
     Fault(
         "another user plants the folder or the file of a flight log (H1)",
@@ -60,12 +64,12 @@ FAULTS = (
     Fault(
         "rank 0, which hosts the store, leaves in good order (M1)",
         "groups without it go on",
-        (TOLD + "test_a_group_outlives_the_rank_that_hosts_the_store",),
+        (NOTIFICATION + "test_a_group_outlives_the_rank_that_hosts_the_store",),
     ),
     Fault(
         "a rank ends some seconds after the store's host",
         "status 0, no error",
-        (TOLD + "test_the_end_of_a_job_is_not_an_error",),
+        (NOTIFICATION + "test_the_end_of_a_job_is_not_an_error",),
     ),
     Fault(
         "a malformed record in the store (M2)",
@@ -94,13 +98,13 @@ FAULTS = (
     Fault(
         "torchrun is killed (M5)",
         "its ranks say so and end after `MPI_GDR_ORPHAN_GRACE`",
-        (ENDS + "test_ranks_whose_torchrun_was_killed_say_so_and_end",),
+        (ENDS + "test_ranks_whose_torchrun_was_killed_report_it_and_end",),
     ),
     Fault(
         "a rank's group fails and its process lives on (M6)",
         "a rank that needs it in that group learns it at once",
         (
-            TOLD + "test_survivors_are_told_at_once",
+            NOTIFICATION + "test_survivors_are_notified_at_once",
             "unit goodbyes: a_failed_group_is_told_and_its_rank_lives_on",
         ),
     ),
@@ -108,7 +112,7 @@ FAULTS = (
         "programs that catch their errors and end with status 0, under mpiexec",
         "every rank writes its flight log, the job's status is not 0, `diagnose` names the first divergence, "
         "also where a log is missing",
-        (ENDS + "test_a_failure_that_nobody_notices_is_one",),
+        (ENDS + "test_a_failure_without_a_waiter_is_reported",),
     ),
     Fault(
         "one Ctrl-C in a deadlock",
@@ -166,13 +170,13 @@ PROMISED, NOT_RUN, FAILED = "as promised", "**not run**", "**FAILED**"
 
 
 def unit_test(test: str) -> tuple[str, str] | None:
-    """The file and the case of one of C++."""
+    """(file, case) of a C++ test, or None."""
     match = re.fullmatch(r"unit (\w+): (\w+)", test)
     return (f"test_{match[1]}", match[2]) if match else None
 
 
 def outcome(test: str) -> str:
-    if unit := unit_test(test):  # `make faults` has run them, and does not come here if one fails
+    if unit := unit_test(test):  # `make faults` runs them first and stops if one fails
         name, case = unit
         text = (ROOT / "tests" / "unit" / f"{name}.cpp").read_text()
         return PROMISED if f"TEST({case})" in text else NOT_RUN
@@ -184,7 +188,7 @@ def outcome(test: str) -> str:
 
 
 def all_ran(report: str) -> bool:
-    """Of a report of pytest in XML: there are tests, and none was skipped."""
+    """Whether pytest's XML report has tests, none of them skipped."""
     cases = list(ElementTree.fromstring(report).iter("testcase"))
     return bool(cases) and not any(case.find("skipped") is not None for case in cases)
 
@@ -196,16 +200,16 @@ def outcome_of_all(outcomes: Iterable[str]) -> str:
 def in_words(seen: interruptions.Seen) -> str:
     if problems := seen.problems():
         return "**" + "; ".join(problems) + "**"
-    lines = len(seen.said)
-    said = "nothing said" if lines == 0 else "1 line" if lines == 1 else f"{lines} lines"
-    return f"goes on after {seen.after:.1f} s, {said}"
+    lines = len(seen.warnings)
+    shown = "nothing said" if lines == 0 else "1 line" if lines == 1 else f"{lines} lines"
+    return f"goes on after {seen.after:.1f} s, {shown}"
 
 
-def told_in_words(told: losses.Told) -> str:
-    if problems := told.problems():
+def time_to_notify(measured: losses.Outcome) -> str:
+    if problems := measured.problems():
         return "**" + "; ".join(problems) + "**"
-    late = told.seconds > losses.LIMIT
-    return f"**{told.seconds:.1f} s**" if late else f"{told.seconds:.1f} s"
+    late = measured.seconds > losses.LIMIT
+    return f"**{measured.seconds:.1f} s**" if late else f"{measured.seconds:.1f} s"
 
 
 def table(cells: dict[str, list[str]], losses_seen: dict[str, str], faults: Sequence[str]) -> str:
@@ -231,7 +235,7 @@ def parts(page: str) -> tuple[str, str, str]:
 
 
 def unit_tests() -> list[str]:
-    """The programs that main() takes to have passed."""
+    """The unit-test programs that main() assumes to have passed."""
     units = (unit_test(test) for fault in FAULTS for test in fault.tests)
     return sorted({unit[0] for unit in units if unit})
 
@@ -244,15 +248,16 @@ def main() -> int:
         rows = matrix()
         every = [cell for row in rows.values() for cell in row]
         bed = Testbed(stack, len(every))
-        told = {loss: losses.run(bed, loss) for loss in losses.LOSSES}  # one by one: seconds count
+        # One by one, because seconds count.
+        measured = {loss: losses.run(bed, loss) for loss in losses.LOSSES}
         seen = interruptions.run_all(bed, every)
-    for one in [*told.values(), *seen]:
+    for one in [*measured.values(), *seen]:
         if one.problems():
             print(one.story(), file=sys.stderr)
     cells = {what: [in_words(s) for s in seen if s.cell.interruption.what == what] for what in rows}
     tests = {test: outcome(test) for test in dict.fromkeys(t for fault in FAULTS for t in fault.tests)}
     faults = [outcome_of_all(tests[t] for t in fault.tests) for fault in FAULTS]
-    text = table(cells, {str(loss): told_in_words(one) for loss, one in told.items()}, faults)
+    text = table(cells, {str(loss): time_to_notify(one) for loss, one in measured.items()}, faults)
     before, _, after = parts(PAGE.read_text())
     PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
     print(text)

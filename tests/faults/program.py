@@ -1,7 +1,7 @@
-"""One rank of a job that a fault strikes: what it does, where it strikes and what it is are arguments.
+"""One rank of a job struck by a fault; the arguments select the work, the fault and its place.
 
-Every rank writes what it sees as JSON lines, with time.monotonic(): one clock for all processes of a machine.
-It behaves as a plain training script does: errors are not caught but recorded, and end it.
+Every rank writes events as JSON lines with time.monotonic(), one clock for all processes of a machine. As in
+a plain training script, errors are recorded but end the program.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ PHASES = (
 FAULTS = (
     *("none", "sigkill", "sigstop", "slow", "busy", "raise", "return", "exit3", "os-exit"),
     *("memory", "abort", "abort-mpi"),
-    # Memory runs out inside an operation, in what mpi-gdr itself needs for it.
+    # Memory for mpi-gdr's own needs runs out inside an operation.
     *("no-scratch", "no-copy", "no-second-stage"),
-    *("stuck", "stuck-exit"),  # a call of MPI never returns; and then the program ends
+    *("stuck", "stuck-exit"),  # a call of MPI never returns; in the second case the program then ends
 )
 SMALL, LARGE = 1000, 1 << 20  # float32
 STRIKE_AT = 5  # round
@@ -72,7 +72,7 @@ EVENTS = os.open(
 )
 STRUCK = ATTEMPT == "0" or not ARGS.once
 IS_VICTIM = ARGS.victim == RANK and ARGS.fault != "none" and STRUCK
-ROUNDS = ARGS.rounds if STRUCK else 400  # an attempt without a fault has to come to its own end
+ROUNDS = ARGS.rounds if STRUCK else 400  # an attempt without a fault must end by itself
 
 
 def log(event: str, **fields: object) -> None:
@@ -80,22 +80,22 @@ def log(event: str, **fields: object) -> None:
 
 
 def shared_memory(pid: int | str = "self") -> list[str]:
-    """Files of /dev/shm that this process maps, whether they still have their names or not."""
+    """Files of /dev/shm that this process maps, including unlinked ones."""
     with open(f"/proc/{pid}/maps") as maps:
         names = {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/" in line}
     return sorted(name.removesuffix(" (deleted)") for name in names)
 
 
 def exposed() -> list[str]:
-    """What of this process others could reach and should not: its part of the promises on security."""
+    """Parts of this process that others could reach against the promises on security."""
     found = []
     with open("/proc/self/maps") as maps:
         files = {line.split()[0] for line in maps if "/dev/shm/mpich_sh" in line}
-    for span in files if os.geteuid() == 0 else ():  # the kernel shows them to root only
+    for span in files if os.geteuid() == 0 else ():  # visible to root only
         status = os.stat(f"/proc/self/map_files/{span}")
         if stat.S_IMODE(status.st_mode) != 0o600 or status.st_nlink != 0:
             found.append(f"shared memory {span}: mode {status.st_mode:o}, {status.st_nlink} name(s)")
-    # The socket of the PMI server: connected to its other end, without a name, known to this process only.
+    # The PMI server's socket is a connected, nameless pair, known to this process only.
     sockets = set()
     for descriptor in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -124,7 +124,7 @@ def strike() -> None:
         os._exit(3)
     elif ARGS.fault == "slow":
         time.sleep(ARGS.pause)
-    elif ARGS.fault == "busy":  # holds Python's lock nearly all the time
+    elif ARGS.fault == "busy":  # holds the GIL nearly all the time
         until = time.monotonic() + ARGS.pause
         while time.monotonic() < until:
             sum(range(1000))
@@ -142,7 +142,7 @@ def strike() -> None:
         sys.exit(4)
     elif ARGS.fault == "abort-mpi":
         os.abort()
-    elif ARGS.fault == "no-scratch":  # of Rabenseifner, for one of three: half the tensor
+    elif ARGS.fault == "no-scratch":  # Rabenseifner's, for one of three ranks: half the tensor
         tensor = torch.ones(8 * LARGE)
         limit_memory(4 << 20)
         dist.all_reduce(tensor)
@@ -155,11 +155,11 @@ def strike() -> None:
     elif ARGS.fault in ("stuck", "stuck-exit"):
         mpi_calls.hold()
         dist.all_reduce(torch.ones(SMALL), async_op=ARGS.fault == "stuck-exit")
-        mpi_calls.wait_until_held()  # by the progress thread
+        mpi_calls.wait_until_held()  # on the progress thread
         sys.exit(3)
 
 
-room: dict[str, int] = {}  # bytes left to an operation from its beginning
+room: dict[str, int] = {}  # bytes available to an operation from its start
 
 
 def limit_memory(room: int) -> None:
@@ -169,7 +169,7 @@ def limit_memory(room: int) -> None:
 
 
 def strike_inside_mpi_init() -> None:
-    """From a child, since this process may not run Python then: as soon as it maps MPI's shared memory."""
+    """Strikes once this process maps MPI's shared memory; from a child, as Python cannot run here then."""
     victim = os.getpid()
     if os.fork() > 0:
         return
@@ -188,7 +188,7 @@ def strike_inside_mpi_init() -> None:
 
 
 def operation(name: str, count: int) -> Callable[[int], bool]:
-    """round -> whether what came is right. Values depend on the round, so that old data is wrong data."""
+    """Returns round -> whether the result is right. Values depend on the round, so stale data is wrong."""
     mine, other = torch.empty(count), torch.empty(count)
     blocks = torch.empty(SIZE, count)
     total = SIZE * (SIZE - 1) / 2
@@ -229,7 +229,7 @@ def operation(name: str, count: int) -> Callable[[int], bool]:
         if name == "sparse_all_reduce":
             elements = torch.arange(2 * count).reshape(1, -1)
             sparse = torch.sparse_coo_tensor(elements, torch.full((2 * count,), base + RANK), (4 * count,))
-            if room:  # for this rank's elements, 24 MiB, not for those of all
+            if room:  # enough for this rank's elements, 24 MiB, but not for all ranks'
                 limit_memory(room["left"])
             dist.all_reduce(sparse, async_op=True).wait()
             return bool((sparse.to_dense()[: 2 * count] == SIZE * base + total).all())
@@ -245,7 +245,7 @@ def operation(name: str, count: int) -> Callable[[int], bool]:
 
 
 def work_until_struck(call: Callable[[int], bool]) -> None:
-    """Rounds without end. Faults from outside strike at any time, those of the program between two rounds."""
+    """Runs rounds. Outside faults strike at any time, the program's own between two rounds."""
     from_outside = ARGS.fault in ("sigkill", "sigstop", "os-exit", "abort-mpi")
     if IS_VICTIM and from_outside:
         threading.Timer(0.3, strike).start()
@@ -272,12 +272,12 @@ def main() -> None:
     if IS_VICTIM and ARGS.phase == "mpi-init":
         strike_inside_mpi_init()
     timeout = datetime.timedelta(seconds=ARGS.deadline)
-    if IS_VICTIM and ARGS.phase == "rendezvous":  # has come to torch's store, but not to ours
+    if IS_VICTIM and ARGS.phase == "rendezvous":  # after torch's store, before ours
         next(dist.rendezvous("env://", timeout=timeout))
         strike()
     if ARGS.intercept:
         mpi_calls.load(ARGS.intercept)
-    if IS_VICTIM and ARGS.phase == "mpi-up":  # out of MPI_Init, but not where ranks meet after it
+    if IS_VICTIM and ARGS.phase == "mpi-up":  # after MPI_Init, before the ranks' meeting
         mpi_calls.on_query_thread(lambda: strike())
     dist.init_process_group("mpi-gdr", timeout=timeout)
     SIZE = dist.get_world_size()
@@ -309,7 +309,7 @@ def main() -> None:
 
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-if ARGS.fault.startswith("no-"):  # one heap: others hold back addresses that a limit counts as used already
+if ARGS.fault.startswith("no-"):  # one heap: others reserve addresses that the limit counts as used
     M_ARENA_MAX = -8
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 log("start", pid=os.getpid())

@@ -1,6 +1,5 @@
-"""One rank of a healthy job: checked sums, round after round, at mpi-gdr's own defaults, until a file "stop"
-appears in the folder that is its argument; while there is one "compute", it is between two rounds. Nothing is
-caught; what it sees goes there as JSON lines."""
+"""One rank of a healthy job: checked sums at mpi-gdr's defaults, until the argument's folder has a file
+"stop"; pauses between rounds while it has "compute". Catches nothing; writes events there as JSON lines."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def log(event: str, **fields: object) -> None:
 
 
 def shared_memory() -> list[str]:
-    """Files of /dev/shm that this process maps, whether they still have their names or not."""
+    """Files of /dev/shm that this process maps, including unlinked ones."""
     with open("/proc/self/maps") as maps:
         names = {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/" in line}
     return sorted(name.removesuffix(" (deleted)") for name in names)
@@ -34,7 +33,7 @@ size = dist.get_world_size()
 number, reported, asked = 0, 0.0, False
 while not asked:
     tensor = torch.full((1000,), float(number % 1000 + RANK))
-    tensor[-1] = (FOLDER / "stop").exists()  # all ranks see the same sum, and stop in the same round
+    tensor[-1] = (FOLDER / "stop").exists()  # in the sum, so that all ranks stop in the same round
     dist.all_reduce(tensor)
     asked = tensor[-1] > 0
     if not (tensor[:-1] == size * (number % 1000) + size * (size - 1) / 2).all():
@@ -46,7 +45,7 @@ while not asked:
     if number == 3:
         log("ready", names=shared_memory())
     time.sleep(PAUSE)
-    while (FOLDER / "compute").exists():  # and send nothing
+    while (FOLDER / "compute").exists():  # sends nothing
         time.sleep(PAUSE)
 dist.destroy_process_group()
 log("end")

@@ -1,8 +1,8 @@
-"""One rank of a job whose rank 0, which hosts the store, ends some seconds before the others do.
+"""One rank of a job whose rank 0, the store's host, ends some seconds before the others.
 
-Arguments: the folder for what the rank sees, and
-group  the others have a group without rank 0, and work in it until long after
-end    the others have nothing left to do
+Arguments: the folder for events, and
+group  the others work in a group without rank 0 until long after
+end    the others are idle
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 FOLDER, RANK = Path(sys.argv[1]), int(os.environ["RANK"])
 EVENTS = open(FOLDER / f"rank{RANK}.0.jsonl", "a", buffering=1)  # noqa: SIM115
-PATIENCE = datetime.timedelta(seconds=10)  # of rank 0, for the last meeting, and of all for the start
+PATIENCE = datetime.timedelta(seconds=10)  # rank 0's for the last meeting, and all ranks' for the start
 
 
 def log(event: str, **fields: object) -> None:
@@ -36,7 +36,7 @@ while not asked:
     asked = (FOLDER / "stop").exists()
     if sys.argv[2] == "group":
         tensor = torch.full((1000,), float(RANK))
-        tensor[-1] = asked  # all ranks see the same sum, and stop in the same round
+        tensor[-1] = asked  # in the sum, so that all ranks stop in the same round
         dist.all_reduce(tensor, group=group)
         if not (tensor[:-1] == size * (size - 1) / 2).all():
             log("wrong")

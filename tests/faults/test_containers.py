@@ -1,4 +1,4 @@
-"""Ranks of one host in containers of their own: without access to each other, or with a /dev/shm each."""
+"""Ranks of one host in separate containers: without access to each other, or with separate /dev/shm."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 from support import processes
-from support.namespaces import Namespaces, hindrance
+from support.namespaces import Namespaces, why_unavailable
 
 PLAIN = Path(__file__).parent.parent / "launch" / "programs" / "refused_copies.py"
 PIDS = "unshare --pid --fork --mount-proc"
 USERS = "unshare --user --map-root-user"
-# As runtimes do it: the container's first process comes first, then its /dev/shm.
+# As runtimes do: first the container's first process, then its /dev/shm.
 OWN_MEMORY = f"""{PIDS} --ipc sh -c 'mount -t tmpfs -o size=64m tmpfs /dev/shm; exec "$@"' sh"""
 BY_MPI = {"MPI_GDR_SHM": "off", "MPI_GDR_P2P": "mpi"}
 
 
 @pytest.fixture
 def container(tmp_path):
-    """What runs Python in a container of its own, made by this command."""
-    if reason := hindrance():
+    """Creates an interpreter that runs in a container made by a command."""
+    if reason := why_unavailable():
         pytest.skip(reason)
 
     def make(command: str) -> Path:
@@ -35,12 +35,12 @@ def container(tmp_path):
 
 @pytest.mark.parametrize("command", [PIDS, USERS])
 def test_long_messages_between_containers(container, command):
-    """With a PID of another namespace the kernel would read another process."""
+    """A PID of another namespace would make the kernel read another process."""
     words = [processes.mpiexec(), "-n", 2, container(command), PLAIN, "none"]
     assert processes.run(words, 40, **BY_MPI).expect(0).count("is done") == 2
 
 
-def test_without_shared_memory_mpiexec_says_so(container):
+def test_without_shared_memory_mpiexec_reports_it(container):
     result = processes.run([processes.mpiexec(), "-n", 2, container(OWN_MEMORY), PLAIN, "none"], 40)
     assert result.status not in (None, 0), result.tail()
     assert "MPI_Init_thread cannot return: this rank is in a container of its own" in result.output
@@ -49,7 +49,7 @@ def test_without_shared_memory_mpiexec_says_so(container):
 
 @pytest.mark.parametrize("launcher", ["mpiexec", "torchrun"])
 def test_without_shared_memory_a_container_is_a_host(container, launcher):
-    """The cure of the message above, and what torchrun's ranks do anyway."""
+    """The remedy of the message above; torchrun's ranks behave like this anyway."""
     python = container(OWN_MEMORY)
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(processes.free_port())}
     if launcher == "mpiexec":
@@ -66,8 +66,8 @@ NETWORKS = {"ucx": {}, "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tc
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_containers_with_a_network_each_share_dev_shm(network):
-    """One host by its name and its /dev/shm, but nobody is reached over the loopback."""
-    if reason := hindrance():
+    """One host by name and /dev/shm, but ranks are not reachable over the loopback."""
+    if reason := why_unavailable():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(Namespaces("box", OWN_NETWORK)) for _ in range(2))

@@ -1,6 +1,7 @@
-"""A fault strikes one rank of a job without a launcher: the others end by themselves, in time, and say why.
+"""A fault strikes one rank of a job without a launcher: the others end by themselves, in time, with the
+reason.
 
-Many jobs run at the same time, since most of their time is waiting. `make test-full` runs the product.
+Many jobs run concurrently, because they mostly wait. `make test-full` runs the product.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ OPERATIONS = (*COLLECTIVES, "barrier", "send_recv", "new_group")
 WHO = r"rank {} \(host \S+, pid \d+\) "
 GONE = WHO + r"is gone: its process has ended"
 IS_STOPPED = WHO + r"is stopped \(by SIGSTOP or job control\)"
-STOPPED = WHO + r"has not been heard of for \d+\.\d s: its process is stopped"
+STOPPED = WHO + r"has been silent for \d+\.\d s: its process is stopped"
 LEFT = WHO + r"has left the job: "
 OPEN = LEFT + r"its program ended with open process groups"
 RAISED = LEFT + r"its program ended with an uncaught exception, "
-# Where the group fails on the victim before its program ends, that is told first.
-FAILED = WHO + r"(takes no part in group \S+ any more: |has left the job: .* DistBackendError: )"
-TOLD = {
+# The group fails on the victim before its program ends, which may be reported first.
+FAILED = WHO + r"(has left group \S+: |has left the job: .* DistBackendError: )"
+ERRORS = {
     "sigkill": GONE,
     "os-exit": GONE,
     "abort-mpi": GONE,
     "sigstop": STOPPED,
     "raise": RAISED + r"ArithmeticError: loss is not finite",
     "memory": RAISED + r"RuntimeError: .*can't allocate memory",
-    # Told at once; who meets an operation of it later may hear of the end of the program first.
-    "abort": WHO + r"(takes no part in group \S+ any more: the group was aborted|has left the job: )",
+    # A rank that meets an operation of it later may see the program's end first.
+    "abort": WHO + r"(has left group \S+: the group was aborted|has left the job: )",
     "return": OPEN,
     "exit3": OPEN,
     "no-scratch": FAILED + r".*bytes of scratch",
@@ -45,43 +46,40 @@ TOLD = {
     "no-second-stage": FAILED + r".*bytes of indices",
 }
 PRODUCT = ("sigkill", "os-exit", "abort-mpi", "sigstop", "raise", "memory", "abort", "return", "exit3")
-# Who waits for a third rank may hear of the end of the process before it meets an operation that the victim
-# took no part in.
+# A rank that waits for a third one may see the process's end before an operation that the victim missed.
 EITHER = r"(has left the job: |is gone: its process has ended)"
-FAILED_OR_EITHER = EITHER.replace("(", r"(takes no part in group \S+ any more: |", 1)
+FAILED_OR_EITHER = EITHER.replace("(", r"(has left group \S+: |", 1)
 
 
 def case(fault: str, phase: str = "mid", operation: str = "all_reduce", size: str = "small", **more) -> Case:
-    """With what the others are told: the operation that they were in, and the rank with its end."""
-    who = TOLD[fault].format(more.get("victim", 1)) if fault in TOLD else ""
-    if operation in ("send_recv", "new_group") and TOLD.get(fault, "").startswith(LEFT):
-        # In the ring of messages, a neighbour that ended because of it may be what is missed first.
+    """Adds the survivors' expected error: their operation, and the victim with its end."""
+    who = ERRORS[fault].format(more.get("victim", 1)) if fault in ERRORS else ""
+    if operation in ("send_recv", "new_group") and ERRORS.get(fault, "").startswith(LEFT):
+        # In a ring of messages, a neighbour that ended in consequence may be missed first.
         who = (WHO + EITHER).format(r"\d" if operation == "send_recv" else more.get("victim", 1))
-    elif more.get("victim") == 0 and TOLD.get(fault, "").startswith(LEFT):
-        # Its goodbye stands in the store that it serves itself: who does not read it in its last second finds
-        # that the process has ended.
+    elif more.get("victim") == 0 and ERRORS.get(fault, "").startswith(LEFT):
+        # It serves the store with its own goodbye; ranks that miss it at the end see the process's end.
         who = (WHO + EITHER).format(0)
     if who and operation not in ("send_recv", "new_group"):
         who = rf"{operation}\w*(:| seq=).*{who}"
-    return Case(phase, fault, operation, size, **{"told": who, **more})
+    return Case(phase, fault, operation, size, **{"error": who, **more})
 
 
 NO_HEARTBEAT = (("MPI_GDR_HEARTBEAT", "0"),)
 FINITE = ("--rounds", "20")
-# torch's own store waits for all ranks, on the rank that serves it; the others wait for that one at our first
-# meeting.
-# When that one has given up, its store is gone.
+# torch's own store waits for all ranks on the rank that serves it, the others for that rank at our first
+# meeting. Once it gives up, its store is gone.
 JOINED = (
     r"Timed out after .* 2/3 clients joined|rank\(s\) (0, )?1 of 3 did not arrive within"
     r"|rendezvous 'mpi-gdr///0/start' on rank 2: the store failed"
 )
 START = [
-    case("sigkill", "before-init", told=JOINED),
-    case("exit3", "before-init", told=JOINED),
-    case("sigkill", "rendezvous", told=r"rank\(s\) 1 of 3 did not arrive within"),
-    case("sigstop", "rendezvous", told=r"rank\(s\) 1 of 3 did not arrive within"),
-    case("sigkill", "mpi-init", told=GONE.format(1)),
-    case("sigstop", "mpi-init", told=WHO.format(1) + "is stopped"),
+    case("sigkill", "before-init", error=JOINED),
+    case("exit3", "before-init", error=JOINED),
+    case("sigkill", "rendezvous", error=r"rank\(s\) 1 of 3 did not arrive within"),
+    case("sigstop", "rendezvous", error=r"rank\(s\) 1 of 3 did not arrive within"),
+    case("sigkill", "mpi-init", error=GONE.format(1)),
+    case("sigstop", "mpi-init", error=WHO.format(1) + "is stopped"),
 ]
 MIDDLE = [
     *(
@@ -94,7 +92,7 @@ MIDDLE = [
         "sigstop",
         "mid",
         "all_reduce",
-        told=rf"timed out after .*still waiting for rank.*; {IS_STOPPED.format(1)}",
+        error=rf"timed out after .*still waiting for rank.*; {IS_STOPPED.format(1)}",
         variables=NO_HEARTBEAT,
     ),
     case("slow", options=FINITE),
@@ -119,8 +117,8 @@ MIDDLE = [
         "no-second-stage",
         operation="sparse_all_reduce",
         size="large",
-        told=(WHO + FAILED_OR_EITHER).format(1),
-        # Which of them it is depends on when the round before has let go of its own.
+        error=(WHO + FAILED_OR_EITHER).format(1),
+        # Which of them fails depends on when the previous round frees its memory.
         own=r"all_reduce.*no memory for (\d+ bytes of .*indices and values|the sum of the sparse tensors)",
     ),
 ]
@@ -131,13 +129,13 @@ QUIET = [
     case("slow", "idle"),
 ]
 END = [
-    case("sigkill", "end", told=""),
-    case("return", "end", told=""),
-    case("raise", "end", told=""),
-    case("slow", "end", told=""),
-    case("sigkill", "destroyed", told=""),
-    case("sigstop", "destroyed", told=""),
-    case("exit3", "destroyed", told=""),
+    case("sigkill", "end", error=""),
+    case("return", "end", error=""),
+    case("raise", "end", error=""),
+    case("slow", "end", error=""),
+    case("sigkill", "destroyed", error=""),
+    case("sigstop", "destroyed", error=""),
+    case("exit3", "destroyed", error=""),
 ]
 COVERING = [*START, *MIDDLE, *QUIET, *END]
 
@@ -156,7 +154,7 @@ FULL = [c for c in product() if c not in COVERING]
 
 @pytest.fixture(scope="module")
 def outcomes(request) -> Iterator[dict[Case, Future]]:
-    """The jobs of all tests that were selected, under way."""
+    """Starts the jobs of all selected tests."""
     selected = [
         item.callspec.params["struck"]
         for item in request.session.items

@@ -1,4 +1,4 @@
-"""Faults under mpiexec and torchrun: the job fails and leaves nothing, or torchrun's restart succeeds."""
+"""Faults under mpiexec and torchrun: the job fails without remains, or torchrun's restart succeeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from support import processes
 
 RANKS, VICTIM = 2, 1
-PATIENCE = 150  # torchrun gives a stopped process 30 s before it kills it
+PATIENCE = 150  # torchrun kills a stopped process after 30 s
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Launch:
     fault: str
     phase: str = "mid"
     size: str = "small"
-    restart: bool = False  # struck in the first attempt only, and the second one is to succeed
+    restart: bool = False  # struck in the first attempt only; the second must succeed
 
     def __str__(self) -> str:
         words = [self.launcher, self.fault, self.phase, self.size]
@@ -62,8 +62,8 @@ FULL = [
 @dataclass
 class Outcome:
     result: processes.Result
-    events: dict[tuple[int, int], list[dict]]  # of (rank, attempt)
-    left: list[str]  # processes of the job that are still there
+    events: dict[tuple[int, int], list[dict]]  # by (rank, attempt)
+    left: list[str]  # processes of the job that still run
 
 
 def run(launch: Launch) -> Outcome:
@@ -80,7 +80,6 @@ def run(launch: Launch) -> Outcome:
 
 
 def processes_with(word: str) -> list[str]:
-    """Command lines that have this word."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -94,7 +93,7 @@ def processes_with(word: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def outcomes(request) -> Iterator[dict[Launch, Future]]:
-    """The jobs of all tests that were selected, under way."""
+    """Starts the jobs of all selected tests."""
     selected = [i.callspec.params["launch"] for i in request.session.items if i.fspath == request.fspath]
     with ThreadPoolExecutor(3) as pool:
         futures = {launch: pool.submit(run, launch) for launch in selected}
@@ -118,7 +117,7 @@ def test_a_fault_under_a_launcher(outcomes, launch):
     left = [Path(n) for e in flat for n in e.get("names", ()) if Path(n).exists()]
     if launch.phase == "mpi-init":
         # The launcher kills the other ranks at once, inside MPI_Init. Without one they remove MPICH's file
-        # (test_faults); here nobody is left who could, as with MPICH itself.
+        # (test_faults); here, as with MPICH itself, no rank is left to do it.
         for path in left:
             path.unlink()
     else:
@@ -130,7 +129,7 @@ def test_a_fault_under_a_launcher(outcomes, launch):
             assert outcome.events[rank, 1][-1]["event"] == "end", story
     else:
         assert outcome.result.status != 0, story
-    # Where a launcher leaves a survivor the time to say something, it names the rank.
+    # If the launcher leaves a survivor time for a message, it names the rank.
     errors = [e["text"] for e in outcome.events[0, 0] if e["event"] == "error"]
     for text in errors:
         assert re.search(r"rank(\(s\))? 1\b|clients joined", text), text

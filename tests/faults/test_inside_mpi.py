@@ -1,4 +1,4 @@
-"""A rank dies, or is caught, inside a call of MPI: no exception can be raised there, and nobody may hang."""
+"""A rank dies or stops inside a call of MPI, where no exception can be raised: no rank may hang."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import mpi_calls
 import pytest
 from jobs import Case
 
-# Shared memory would keep the collectives away from MPI.
+# Collectives must use MPI, not shared memory.
 MESSAGES = (("MPI_GDR_SHM", "off"),)
 WHO = r"rank 1 \(host \S+, pid \d+\) "
 GONE = WHO + "is gone: its process has ended"
 CASES = [
-    Case("mpi-up", "sigkill", told=f"after MPI_Init: {GONE}"),
-    Case("mpi-up", "sigstop", told=f"after MPI_Init: {WHO}is stopped"),
-    # That one hosts the store, whose clients notice that it has gone, but not that it is stopped.
-    Case("mpi-up", "sigkill", victim=0, told=rf"after MPI_Init: {GONE.replace('rank 1', 'rank 0')}"),
-    Case("mpi-up", "sigstop", victim=0, told=WHO.replace("rank 1", "rank 0") + "is stopped"),
-    # The others wait for it inside MPI_Comm_create_group, and say where the flight log is.
+    Case("mpi-up", "sigkill", error=f"after MPI_Init: {GONE}"),
+    Case("mpi-up", "sigstop", error=f"after MPI_Init: {WHO}is stopped"),
+    # The victim hosts the store, whose clients notice its end, but not its suspension.
+    Case("mpi-up", "sigkill", victim=0, error=rf"after MPI_Init: {GONE.replace('rank 1', 'rank 0')}"),
+    Case("mpi-up", "sigstop", victim=0, error=WHO.replace("rank 1", "rank 0") + "is stopped"),
+    # The others wait for it inside MPI_Comm_create_group; their error names the flight log.
     Case(
         "create-group",
         "sigkill",
-        told=rf"the set-up of group \S+ does not return: {GONE}.*; flight log: \S+.*Ending this process",
+        error=rf"the set-up of group \S+ does not return: {GONE}.*; flight log: \S+.*Ending this process",
         variables=(("MPI_GDR_FLIGHT_LOG", "2000"),),
     ),
     Case(
-        "mid", "stuck-exit", told=WHO + r"(has left the job: its program ended|is gone)", variables=MESSAGES
+        "mid", "stuck-exit", error=WHO + r"(has left the job: its program ended|is gone)", variables=MESSAGES
     ),
     Case(
         "mid",
         "stuck",
-        told=WHO + "is gone: its process has ended|timed out after .*still waiting for rank",
+        error=WHO + "is gone: its process has ended|timed out after .*still waiting for rank",
         own=r"stuck inside the MPI library.*, working on all_reduce seq=\d+",
         deadline=5,
         variables=MESSAGES,
@@ -44,7 +44,7 @@ STATUS = {"sigkill": -9, "sigstop": -9, "stuck-exit": 3, "stuck": 124}
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    if reason := mpi_calls.hindrance():
+    if reason := mpi_calls.why_unavailable():
         pytest.skip(reason)
     return mpi_calls.build(tmp_path_factory.mktemp("mpi_calls"))
 

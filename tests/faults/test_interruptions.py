@@ -1,7 +1,7 @@
-"""A healthy job that is suspended, or cut off, for a while goes on with right results, at mpi-gdr's defaults.
+"""A healthy job that is suspended or cut off for a while continues with right results, at mpi-gdr's defaults.
 
-Here for 5 and 15 s; `make faults` has longer ones, too, and writes what was seen into the documentation. One
-more has a short heartbeat.
+5 and 15 s here, longer in `make faults`, which also updates the documentation. One more case has a short
+heartbeat.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import losses
 import page
 import pytest
 from interruptions import INTERRUPTIONS, Cell, Interruption
-from support.namespaces import hindrance
+from support.namespaces import why_unavailable
 from testbed import Testbed
 
-# Suspended for longer than a store may give no answer. Host 1 runs again before rank 0, which serves the
-# store: an answer at once would hide that the time of the suspension was counted.
+# Suspended for longer than a store may be silent. Host 1 continues before rank 0, the store's host: an
+# immediate answer would hide that the suspension was counted.
 LONGER_THAN_THE_SILENCE = Interruption(
     "a job on two hosts is suspended, heartbeat 4 s", "0101", (0, 1, 2, 3), apart=0.5, heartbeat=4
 )
@@ -31,8 +31,8 @@ CELLS.append(Cell(LONGER_THAN_THE_SILENCE, 15))
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """All jobs, under way: they wait for most of their time."""
-    if reason := hindrance():
+    """Starts all jobs, which mostly wait."""
+    if reason := why_unavailable():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(CELLS)) as pool:
         bed = Testbed(stack, len(CELLS))
@@ -58,7 +58,7 @@ def test_the_page_has_the_rows():
 
 
 def test_the_unit_tests_of_the_page_are_there():
-    """`make faults` has run them: what the page then says of them is "as promised"."""
+    """The page reports them as promised, because `make faults` has run them."""
     assert "test_peer_watch" in page.unit_tests()
     assert all(
         page.outcome(test) == page.PROMISED
@@ -69,7 +69,7 @@ def test_the_unit_tests_of_the_page_are_there():
 
 
 @pytest.mark.parametrize(("body", "ran"), [("pass", True), ("pytest.skip('no root')", False)])
-def test_the_page_tells_a_skipped_test(tmp_path, body, ran):
+def test_the_page_shows_a_skipped_test(tmp_path, body, ran):
     (tmp_path / "test_it.py").write_text(f"import pytest\n\ndef test_it():\n    {body}\n")
     report = tmp_path / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "."]

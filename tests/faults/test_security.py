@@ -1,5 +1,4 @@
-"""What others may reach of a job, and what comes of it: its listeners, and its store, which torch serves to
-whoever connects."""
+"""A job's attack surface: its listeners, and its store, which torch serves to any client."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
-from support.namespaces import Namespaces, hindrance
+from support.namespaces import Namespaces, why_unavailable
 
 HERE = Path(__file__).parent
 SECRET = "5e" * 32
@@ -27,7 +26,7 @@ HOST = (
 def run_each(
     script: Path, prefixes: Sequence[Sequence[str]], secrets: Sequence[str]
 ) -> list[processes.Result]:
-    """A rank for each of them, without a launcher: words before its command, and its secret or ""."""
+    """Runs a rank per prefix (words before its command), without a launcher; secret "": none."""
     port = str(processes.free_port())
     with contextlib.ExitStack() as stack:
         programs = []
@@ -49,9 +48,8 @@ NETWORKS = {"ucx": {}, "tcp": {**OFI, "FI_PROVIDER": "tcp"}, "sockets": {**OFI, 
     ("launcher", "network"), [("mpirun", "ucx"), ("none", "ucx"), ("mpirun", "tcp"), ("none", "sockets")]
 )
 def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
-    """On a host with a second network interface. Hydra's own listener and that of torch's store, whose
-    address the program chooses, are left out."""
-    if reason := hindrance():
+    """The host has a second interface. Ignores Hydra's listener and torch's store (the program's address)."""
+    if reason := why_unavailable():
         pytest.skip(reason)
     program = str(HERE / "listeners.py")
     with Namespaces("onehost", HOST) as host:
@@ -72,22 +70,22 @@ def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
 
 @pytest.mark.parametrize("secret", ["", SECRET], ids=["no secret", "secret"])
 def test_an_outsider_of_the_store_neither_ends_nor_steers_a_job(secret):
-    """It writes news of lost ranks, aborts and records of meetings, plain ones and those it has read. One
-    rank is on another host, as far as it knows: ranks of one host do not read the list."""
-    if reason := hindrance():
+    """The outsider writes news of lost ranks, aborts and records of meetings, forged and replayed. One rank
+    appears to be on another host, because ranks of one host do not read the list."""
+    if reason := why_unavailable():
         pytest.skip(reason)
     elsewhere = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]
     results = run_each(HERE / "outsider.py", [[], [], elsewhere], [secret] * 3)
     output = "\n".join(result.expect(0) for result in results)
     for rank in range(3):
         assert f"rank {rank} is well" in output, output
-    told = re.findall("WARN ALIVE news that no rank has written is ignored", output)
-    assert 1 <= len(told) <= 2, output  # by one rank of each host
+    warnings = re.findall("WARN ALIVE ignored a notice in the store that no rank has signed", output)
+    assert 1 <= len(warnings) <= 2, output  # by one rank of each host
     assert secret == "" or secret not in output
 
 
 @pytest.mark.parametrize("secrets", [(SECRET, "", SECRET), ("", SECRET, ""), (SECRET, "77" * 32, SECRET)])
-def test_ranks_with_different_secrets_are_told_so(secrets):
+def test_ranks_with_different_secrets_get_an_error(secrets):
     results = run_each(HERE / "listeners.py", [[]] * 3, secrets)
     output = "\n".join(result.output for result in results)
     assert all(result.status not in (0, None) for result in results), output

@@ -1,6 +1,6 @@
-"""A /dev/shm that is too small for what MPI wants of it: all ranks say so before it starts, or it makes do.
+"""A /dev/shm too small for MPI: all ranks report it before MPI starts, or MPI works with less.
 
-MPICH 5 writes to its own segment without looking, and ends with SIGBUS; UCX makes do with what there is.
+MPICH 5 writes to its segment unchecked and ends with SIGBUS; UCX works with the space available.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 import jobs
 import pytest
 from jobs import Case
-from support.namespaces import Namespaces, hindrance
+from support.namespaces import Namespaces, why_unavailable
 
 RANKS = 3
 
 
 @pytest.mark.parametrize(
-    ("size", "told"),
+    ("size", "error"),
     [
         (
             "1m",
@@ -25,17 +25,17 @@ RANKS = 3
         pytest.param("8m", "", marks=pytest.mark.full),
     ],
 )
-def test_little_shared_memory(size, told):
-    if reason := hindrance():
+def test_little_shared_memory(size, error):
+    if reason := why_unavailable():
         pytest.skip(reason)
-    case = Case("end", "none", "all_reduce", "large", told, ranks=RANKS)
+    case = Case("end", "none", "all_reduce", "large", error, ranks=RANKS)
     space = Namespaces("full", f"mount -t tmpfs -o size={size} tmpfs /dev/shm && ip link set lo up")
     with space, jobs.Nursery(space.enter()) as nursery:
         ranks = jobs.run_apart(case, [nursery])
         left = os.listdir(space.inside("/dev/shm"))
     found = jobs.problems(case, ranks)
     for rank in ranks:
-        if not told and "/dev/shm has 8192 KiB free for 3 rank(s) of this host" not in rank.output:
+        if not error and "/dev/shm has 8192 KiB free for 3 rank(s) of this host" not in rank.output:
             found.append(f"rank {rank.rank} was not warned")
     assert not found, jobs.report(case, ranks, found)
     assert not left, left

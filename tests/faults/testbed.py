@@ -1,8 +1,8 @@
-"""Two nodes with a network between them, on one machine.
+"""Two nodes with a network, on one machine.
 
-A node is a set of namespaces (network, host name, processes, /dev/shm), so that MPI and mpi-gdr take it for
-a host; switches are bridges in a network namespace of their own. Nothing is added to the machine's own
-namespaces, and all of it goes when the processes that hold the namespaces end.
+A node is a set of namespaces (network, host name, processes, /dev/shm), which MPI and mpi-gdr treat as a
+host; switches are bridges in a separate network namespace. The machine's own namespaces do not change; all is
+gone with the processes that hold the namespaces.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import jobs
 from support import processes
 from support.namespaces import Namespaces
 
-# UCX looks for the devices of its network in /sys.
+# UCX searches /sys for its network devices.
 NODE = "mount -t tmpfs -o size=1g tmpfs /dev/shm && mount -t sysfs sysfs /sys && ip link set lo up"
 
 
 def over_tcp(library: str) -> tuple[tuple[str, str], ...]:
-    """Through this library where the MPI has several (that of MPI_GDR_MPI_LIBRARY is left to choose), never
-    through memory. What is set for the tests themselves stays."""
+    """Variables for this library, if the MPI has several (not with MPI_GDR_MPI_LIBRARY), and TCP only. The
+    environment of the tests takes precedence."""
     variables = {"UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"}
     if "MPI_GDR_MPI_LIBRARY" not in os.environ:
         variables["MPIR_CVAR_CH4_NETMOD"] = library
@@ -33,7 +33,7 @@ def over_tcp(library: str) -> tuple[tuple[str, str], ...]:
 
 UCX, OFI = over_tcp("ucx"), over_tcp("ofi")
 
-Running = tuple[jobs.Nursery, int]  # the pid as the nursery knows it
+Running = tuple[jobs.Nursery, int]  # (nursery, pid inside it)
 
 
 def address(node: int, link: int = 0) -> str:
@@ -41,9 +41,9 @@ def address(node: int, link: int = 0) -> str:
 
 
 class Testbed:
-    """Two nodes and a switch. Each of the `links` is a network of its own, to be cut by itself."""
+    """Two nodes and a switch. Each of the `links` is a separate network."""
 
-    __test__ = False  # no tests, whatever its name says
+    __test__ = False  # not a test class, despite its name
 
     def __init__(self, stack: contextlib.ExitStack, links: int = 1) -> None:
         self.switch = stack.enter_context(Namespaces("switch", "true"))
@@ -62,7 +62,7 @@ class Testbed:
     def cut(self, how: str, link: int = 0) -> None:
         if how == "link cut":  # as a pulled cable: node 1 sees no carrier
             self.switch.ip("link", "set", f"p1.{link}", "down")
-        else:  # its link stays up, but the switch forwards nothing
+        else:  # the link stays up, but the switch forwards nothing
             self.switch.ip("link", "set", f"p1.{link}", "nomaster")
 
     def mend(self, link: int = 0) -> None:
@@ -78,7 +78,7 @@ class Testbed:
         link: int = 0,
         **variables: str,
     ) -> list[Running]:
-        """A rank on each of the `hosts`, "011" for three. Between two, messages take the link."""
+        """Starts a rank on each of the `hosts` ("011": three ranks), whose messages use the link."""
         variables_of_devices = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "FI_SOCKETS_IFACE")
         apart = dict(network) | dict.fromkeys(variables_of_devices, f"eth{link}")
         several = len(set(hosts)) > 1
@@ -99,7 +99,7 @@ class Testbed:
         return running
 
     def left(self, hosts: str, ranks: Sequence[jobs.Ended]) -> list[str]:
-        """What is still there of the shared memory that the ranks told of."""
+        """Remaining files of the shared memory that the ranks reported."""
         found = set()
         for rank in ranks:
             node = self.nodes[int(hosts[rank.rank])]
@@ -112,7 +112,7 @@ class Testbed:
 
 
 def finish(running: Sequence[Running], events: Path, until: float) -> list[jobs.Ended]:
-    """How they ended. One that had not ended by then hangs: it prints its stacks and is killed."""
+    """The ranks' ends. One still running at `until` hangs: it prints its stacks and is killed."""
     ranks = []
     for rank, (nursery, pid) in enumerate(running):
         status, ended = nursery.wait([pid], until).get(pid, (None, 0.0))

@@ -1,4 +1,4 @@
-"""Runs tests/frameworks/ranks: what torch builds on a process group, over mpi-gdr. See docs/frameworks.md."""
+"""Runs tests/frameworks/ranks: torch's frameworks over mpi-gdr. See docs/frameworks.md."""
 
 import pytest
 from support import processes
@@ -27,7 +27,7 @@ def test_debug_detail(tmp_path):
 
 
 def test_elastic_restart(tmp_path):
-    """The keys in the store carry the attempt: nothing of the first one is mistaken for the second's."""
+    """Keys in the store contain the attempt, so that the second attempt ignores the first one's."""
     command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     command += [str(TESTS / "support" / "elastic_program.py"), str(tmp_path)]
     output = processes.run(command, timeout=180).expect(0)

@@ -1,5 +1,4 @@
-"""The library for CUDA devices as it was built: what it brings, what it needs, what it shows; and what the
-extension says of it. Nothing here needs a device."""
+"""The built CUDA library: contents, dependencies, exports; the extension's report on it. Needs no device."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ REMOVED = ("MPI_GDR_CUDA", "CUDA_DEVICE_MAX_CONNECTIONS")
 
 
 def cuda_info(**environment: str) -> dict:
-    """What a new process says, since the library is loaded once in each."""
+    """A new process's report, as each loads the library once."""
     code = "import json; from mpi_backend.extension import _C; print(json.dumps(_C.cuda_info()))"
     env = {k: v for k, v in os.environ.items() if k not in REMOVED} | environment
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
@@ -46,7 +45,7 @@ def readelf(*options: str) -> str:
 
 
 def device_code(path: Path) -> set[tuple[str, int]]:
-    """{("machine", 80), ("PTX", 90)}: what the fat binaries of a file hold, from their headers."""
+    """{("machine", 80), ("PTX", 90)} from the headers of a file's fat binaries."""
     data = path.read_bytes()
     magic, kinds = struct.pack("<I", 0xBA55ED50), {1: "PTX", 2: "machine"}
     found = set()
@@ -68,7 +67,7 @@ def test_the_record_and_the_file_agree() -> None:
 
 
 @built
-def test_it_loads_and_says_what_it_was_built_for() -> None:
+def test_it_loads_and_reports_what_it_was_built_for() -> None:
     found = cuda_info()
     assert found["library"] == str(LIBRARY)
     assert found["built"] == f"CUDA {BUILT['version']}: {', '.join(BUILT['architectures'])}"
@@ -126,12 +125,12 @@ def test_it_shows_one_symbol() -> None:
 
 
 @built
-def test_it_has_code_for_each_architecture_and_ptx_of_the_newest() -> None:
+def test_it_has_code_for_each_architecture_and_ptx_of_the_oldest() -> None:
     numbers = [int(name[3:]) for name in BUILT["architectures"] if name.startswith("sm_")]
-    assert device_code(LIBRARY) == {("machine", n) for n in numbers} | {("PTX", max(numbers))}
+    assert device_code(LIBRARY) == {("machine", n) for n in numbers} | {("PTX", min(numbers))}
 
 
-def test_info_says_what_was_built() -> None:
+def test_info_shows_what_was_built() -> None:
     record = {"cuda": {"version": "13.0", "architectures": ["sm_80", "sm_90", "PTX"]}}
     built = "with 13.0 for sm_80, sm_90, PTX"
     assert info.cuda_build(record) == {"built": built, "devices": [], "problem": None}

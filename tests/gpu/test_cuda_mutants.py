@@ -1,6 +1,6 @@
-"""Software GPUs that leave something out are noticed: each fence, barrier and volatile access of the kernels,
-each wait of a stream for a flag or for an event, and each write of a flag, one at a time, where memory is as
-weak as PTX allows. With --full all of them, else ten."""
+"""Software GPUs that omit something are detected: each fence, barrier and volatile access of the kernels,
+each wait of a stream for a flag or an event, and each write of a flag, one at a time, on the weakest memory
+that PTX allows. All with --full, otherwise ten."""
 
 import time
 from collections import defaultdict
@@ -14,13 +14,12 @@ from test_gpu import GPUS, WAYS
 MISSING = simgpu_build.missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
-# What nothing notices, and why it cannot matter.
-# The kernel reads these once, behind the lane's Wait for those who wrote them
-# (execution/device/peer_execution.cpp), and a wait leaves nothing old in the cache. A rank that gives up
-# says so before its device goes on past it.
+# Undetected, but harmless: the kernel reads these once, after the lane's Wait for their writers
+# (execution/device/peer_execution.cpp), and a wait leaves nothing stale in the cache. A rank that fails
+# announces it before its device continues.
 READ_ONCE = "behind a wait, and once"
 HARMLESS = {f"volatile {k} of resolve_kernel": READ_ONCE for k in range(4)}
-# Ten, of each kind, that are noticed soon, by these cases.
+# Ten, of each kind, that these cases detect quickly.
 SOON = (
     "every_fold_gives_the_bits_of_the_host",
     "flags_by_kernels",
@@ -29,15 +28,16 @@ SOON = (
     "group_memory_by_memory_operations",
 )
 TEN = (
-    "fence 0 of wait_kernel<64>",
-    "fence 0 of write_kernel<64>",
-    "fence 0 of wait_replay_kernel",
-    "fence 0 of write_replay_kernel",
+    "fence 0 of wait_kernel",
+    "fence 0 of write_kernel",
     "barrier 8 of fold_resolved_kernel of reduce_floats",
-    "volatile 0 of wait_kernel<32>",
-    "stream_wait peer_execution.cpp: queue.wait_flag64(&node_->notices(rank, slot_, peer), "
-    "stamp(generation_, n));",
-    "flag_write peer_execution.cpp: queue.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);",
+    "volatile 2 of wait_kernel",
+    "stream_wait peer_rounds.hpp: queue.wait_flag(&node->notices(node->rank(), slot, peer), stamp(n), "
+    "replays);",
+    "stream_wait stream_execution.cpp: if (host_before > awaited) queue.wait_flag(flags_.host(lane), "
+    "flags_.base + host_before);",
+    "flag_write peer_execution.cpp: queue.write_flag(&node_->shown(rank, slot_.slot, 0), shown_input_);",
+    "flag_write stream_execution.cpp: caller.write_flag(flags_.start(), flags_.base + 1);",
     "event peer_execution.cpp: device.order(caller, queue);",
     "event stream_execution.cpp: for (std::size_t q = 0; q < used; ++q) device.order(caller, *queues[q]);",
 )
@@ -54,7 +54,7 @@ def test_what_is_left_out_is_noticed(tmp_path, pytestconfig):
     assert not full or len(named) >= 120
     chosen = {place: name for place, name in named.items() if name not in HARMLESS and (full or name in TEN)}
     assert full or len(chosen) == 10
-    with ThreadPoolExecutor(3) as pool:  # most of the time they wait
+    with ThreadPoolExecutor(3) as pool:  # they mostly wait
         ends = pool.map(lambda place: mutants.outcome(programs, place, cases[place], limits), chosen)
         found = dict(zip(chosen, ends, strict=True))
     for place, end in found.items():
@@ -63,7 +63,7 @@ def test_what_is_left_out_is_noticed(tmp_path, pytestconfig):
 
 
 def notices(tmp_path, way, timeout, **environment):
-    """What tests/gpu/ranks says; empty: nothing is wrong."""
+    """Errors of tests/gpu/ranks; "" if all pass."""
     size, gpus, chosen, env = WAYS[way]
     reports = tmp_path / f"reports-{time.monotonic()}"
     env = {**env, **GPUS[gpus], "SPMD_DEVICE": "simgpu", "SPMD_GROUP_SECONDS": "15", **environment}
@@ -79,19 +79,19 @@ def test_what_the_rest_of_the_extension_leaves_out_is_noticed(tmp_path):
     (library,) = (simgpu_build.CHECKOUT / "mpi_backend").glob("_C*.so")
     ways, limits = defaultdict(list), {}
     for way in ("two nodes", "by messages", "graphs on four ranks"):
-        told = tmp_path / way
+        places_file = tmp_path / way
         began = time.monotonic()
-        assert notices(tmp_path, way, 240, FAKECUDA_PLACES=str(told)) == ""
+        assert notices(tmp_path, way, 240, FAKECUDA_PLACES=str(places_file)) == ""
         limits[way] = 60 + 3 * (time.monotonic() - began)
-        for place in set(told.read_text().split()):
+        for place in set(places_file.read_text().split()):
             ways[place].append(way)
     named = {place: name for place in ways if (name := mutants.binding_place(library, place))}
     assert len(named) >= 3
     silent = []
     for place, name in sorted(named.items()):
-        said = ""
+        notice = ""
         for way in ways[place]:
-            said = said or notices(tmp_path, way, limits[way], FAKECUDA_MUTANT=place)
-        print(f"{name} ({place}): {said[:150] or 'NOT NOTICED'}", flush=True)
-        silent += [] if said else [name]
+            notice = notice or notices(tmp_path, way, limits[way], FAKECUDA_MUTANT=place)
+        print(f"{name} ({place}): {notice[:150] or 'NOT NOTICED'}", flush=True)
+        silent += [] if notice else [name]
     assert silent == []

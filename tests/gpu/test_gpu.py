@@ -1,5 +1,4 @@
-"""Runs tests/gpu/ranks: on GPUs made of software (tests/fakecuda), with MPI_GDR_TEST_DEVICE=cuda on
-GPUs, with MPI_GDR_TEST_DEVICE=cpu on CPU tensors."""
+"""Runs tests/gpu/ranks on software GPUs (tests/fakecuda), or on MPI_GDR_TEST_DEVICE=cuda|cpu."""
 
 import os
 
@@ -16,12 +15,12 @@ cuda_only = pytest.mark.skipif(DEVICE != "cuda", reason="MPI_GDR_TEST_DEVICE is 
 
 
 def run(tmp_path, size, *selection, **env):
-    """The ranks share the GPUs evenly."""
+    """Ranks share the GPUs evenly."""
     if DEVICE == "cuda":
         gpus = len(visible_gpus(os.environ))
         assert gpus > 0, "MPI_GDR_TEST_DEVICE=cuda, and no GPU is visible"
         env["MPI_GDR_RANKS_PER_GPU"] = str(-(-size // gpus))
-    # What processes.clean_environment takes from the ranks, and they need.
+    # Removed by processes.clean_environment, but needed by the ranks.
     env |= {name: os.environ[name] for name in ("SPMD_NOTES", "SPMD_REFERENCE") if name in os.environ}
     assert run_spmd(tmp_path, "mpi-gdr run", size, "gpu/ranks", *selection, SPMD_DEVICE=DEVICE, **env) > 0
 
@@ -38,14 +37,13 @@ def test_one_hardware_queue(tmp_path, size):
     run(tmp_path, size, "-k", "streams or memory or training", CUDA_DEVICE_MAX_CONNECTIONS="1")
 
 
-# In phases, the larger calls in several parts.
+# Phases, with larger calls in several parts.
 TWO_NODES = {
     "MPI_GDR_RANKS_PER_NODE": "2",
     "MPI_GDR_CHUNK_BYTES": "64K",
     "MPI_GDR_BROADCAST_ALGO": "two_level",
 }
-# What the GPUs are like: streams share hardware queues or not, wait for flags themselves or by kernels, and
-# the ranks share one GPU or have one each.
+# GPUs: streams share hardware queues or not, wait for flags or use kernels; ranks share a GPU or not.
 GPUS = {
     "8 queues, memory operations": {"FAKECUDA_SEED": "1", "FAKECUDA_QUEUES": "8"},
     "32 queues, flag kernels, one GPU": {
@@ -63,11 +61,11 @@ GPUS = {
     "as many queues as the backend asks for": {"FAKECUDA_SEED": "5"},
 }
 EIGHT, KERNELS, ONE, MANY, OWN = GPUS
-# Kernels of the software take their time: of a million elements, these types.
+# Software kernels are slow: only these types have a million elements.
 STRESS = "lifetimes or works or streams"
 LARGE = "not (1048579 and (float64 or float16 or int or complex64))"
 SMALL = "collectives and not 1048579"
-# The number of ranks, which GPUs, which tests, the environment.
+# (number of ranks, GPUs, tests, environment)
 WAYS = {
     "all": (2, EIGHT, LARGE, {}),
     "three ranks": (3, KERNELS, f"({SMALL} and (float16 or int64)) or training or memory or bits", {}),
@@ -92,46 +90,46 @@ WAYS = {
     "messages from the device": (
         2,
         KERNELS,
-        f"({SMALL} and (float32 or bool)) or lifetimes or another_thread or log_says",
+        f"({SMALL} and (float32 or bool)) or lifetimes or another_thread or log_shows",
         {
             "MPI_GDR_GPU_AWARE": "on",
             "MPI_GDR_DEBUG": "INFO",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
-            "SPMD_LOGGED": "are given to MPI where they are",
+            "SPMD_LOGGED": "are passed to MPI by address",
         },
     ),
     "an MPI that calls CUDA": (
         2,
         ONE,
-        "another_thread or log_says",
+        "another_thread or log_shows",
         {
             "MPI_GDR_GPU_AWARE": "on",
             "MPI_GDR_IPC": "off",
             "FAKECUDA_WAITS": "1",
             "MPI_GDR_DEBUG": "INFO",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
-            "SPMD_LOGGED": "its messages did not move while a stream waited",
+            "SPMD_LOGGED": "its messages did not progress while a stream waited",
             "LD_PRELOAD": str(simgpu_build.FOLDER / "libcuda_in_mpi.so"),
         },
     ),
-    # As one whose long messages need CUDA IPC, on memory that has none.
+    # Like one whose long messages need CUDA IPC, on memory without it.
     "an MPI that refuses long messages": (
         2,
         EIGHT,
-        "another_thread or log_says",
+        "another_thread or log_shows",
         {
             "MPI_GDR_GPU_AWARE": "on",
             "MPI_GDR_IPC": "off",
             "MPI_CALLS_CUDA_REFUSES": "65536",
             "MPI_GDR_DEBUG": "INFO",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
-            "SPMD_LOGGED": "go by way of pinned host memory: messages of a device's memory, tried",
+            "SPMD_LOGGED": "go through pinned host memory: messages of a device's memory, tried",
             "LD_PRELOAD": str(simgpu_build.FOLDER / "libcuda_in_mpi.so"),
         },
     ),
     "two nodes": (4, KERNELS, f"({SMALL} and float32) or (training and fsdp)", TWO_NODES),
     "nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES),
-    # Where the order of memory is no stronger than the kernels' fences make it.
+    # Memory order is no stronger than the kernels' fences make it.
     "graphs on four ranks": (
         4,
         ONE,
@@ -141,7 +139,7 @@ WAYS = {
     "one GPU without MPS": (
         2,
         ONE,
-        "log_says",
+        "log_shows",
         {
             "FAKECUDA_SLICE_US": "100",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
@@ -151,7 +149,7 @@ WAYS = {
     "devices that do not reach each other": (
         2,
         EIGHT,
-        "log_says",
+        "log_shows",
         {
             "FAKECUDA_PEERS": "0",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
@@ -161,7 +159,7 @@ WAYS = {
     "a program that asked for one hardware queue": (
         2,
         EIGHT,
-        "log_says",
+        "log_shows",
         {
             "CUDA_DEVICE_MAX_CONNECTIONS": "1",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
@@ -185,7 +183,7 @@ MISSING = simgpu_build.missing()
 @pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 @pytest.mark.parametrize("way", WAYS)
 def test_software_gpus(tmp_path, way):
-    simgpu_build.compiled()  # beside it lies what is preloaded
+    simgpu_build.compiled()  # the preloaded library is beside it
     size, gpus, chosen, env = WAYS[way]
     env = {name: value.format(folder=tmp_path) for name, value in env.items()}
     run(tmp_path, size, "-k", chosen, **GPUS[gpus], **env)

@@ -1,5 +1,4 @@
-"""tools/gpu_check.sh and tools/gpu_probe.sh in rehearsal, without a GPU: steps, their limits, and what they
-write."""
+"""Rehearsals of tools/gpu_check.sh and tools/gpu_probe.sh without a GPU: steps, limits, output."""
 
 import json
 import os
@@ -15,13 +14,13 @@ on_software = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
 
 def path(*folders):
-    """As whoever has this Python's environment active."""
+    """PATH with this Python's environment active."""
     return os.pathsep.join([str(Path(sys.executable).parent), *map(str, folders), os.environ["PATH"]])
 
 
 @pytest.fixture
 def check(tmp_path):
-    """Runs the steps that match: (exit status, {step: outcome}, the page)."""
+    """Runs the matching steps: (exit status, {step: outcome}, the page)."""
 
     def run(only, **env):
         env = {"GPU_CHECK_DEVICE": "cpu", "GPU_CHECK_ONLY": only, **env}
@@ -61,12 +60,14 @@ def test_the_suite_and_the_selftest_run_on_software(check):
 @on_software
 @pytest.mark.full
 def test_the_probe_runs_on_software(tmp_path):
-    simgpu_build.program("test_cuda_kernels")  # and the runtime beside it, with the probe's kernels
+    simgpu_build.program("test_cuda_kernels")  # also builds the runtime with the probe's kernels
     tools = path(simgpu_build.nvcc().parent)
     env = {"GPU_CHECK_ONLY": "^probe", "GPU_CHECK_TIMES": "4", "GPU_PROBE_CUDA": str(simgpu_build.FOLDER)}
     processes.run([SCRIPT, tmp_path], timeout=400, PATH=tools, **env).expect(0)
     answers = json.loads((tmp_path / "gpu_probe.json").read_text())["answers"]
     assert answers["machine"].startswith("software GPU")
     assert answers["CUDA IPC between two processes"].startswith("what the second wrote is right")
-    waits = {name: said for name, said in answers.items() if name.startswith("stream wait: ")}
-    assert len(waits) == 17 and not [said for said in waits.values() if said.startswith(("fails", "hangs"))]
+    waits = {name: answer for name, answer in answers.items() if name.startswith("stream wait: ")}
+    assert len(waits) == 17 and not [
+        answer for answer in waits.values() if answer.startswith(("fails", "hangs"))
+    ]

@@ -1,5 +1,4 @@
-"""Every kind of software GPU: how many hardware queues, who waits for flags, the order of its memory. In
-test_gpu.py each way has one of them."""
+"""Every kind of software GPU: hardware queues, waits for flags, memory order. test_gpu.py has one per way."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""`mpi-gdr run --ranks-per-gpu` and `--mps`, with GPUs and a daemon that are shell scripts."""
+"""`mpi-gdr run --ranks-per-gpu` and `--mps`; shell scripts act as GPUs and daemon."""
 
 import os
 import re
@@ -18,7 +18,7 @@ SMI = """#!/bin/sh
 echo "nvidia-smi $*" >> "$CALLS"
 for i in {indices}; do echo "GPU $i: NVIDIA H100 (UUID: GPU-$i$i$i)"{slices}; done
 """
-# Ends with the answer to `quit`, as the real one does; logs what it was given.
+# Like the original it ends with the answer to `quit`; logs its input.
 CONTROL = """#!/bin/sh
 echo "control [$*] visible=${CUDA_VISIBLE_DEVICES-unset}" >> "$CALLS"
 case "$1" in
@@ -30,7 +30,7 @@ case "$1" in
       kill "$(cat "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid")" ;;
 esac
 """
-# One write a rank: what print() writes piece by piece would mix.
+# One write per rank, because print()'s pieces would mix.
 RANK = """
 import os, sys
 import torch
@@ -46,7 +46,7 @@ sys.stdout.write(f"rank {os.environ['RANK']}: {' '.join(words)} pipe {pipe}\\n")
 
 @pytest.fixture
 def machine(tmp_path):
-    """Makes a node with so many GPUs: the variables for its programs."""
+    """Creates a node with `gpus` GPUs; returns the variables for its programs."""
 
     def make(gpus=2, slices=0, daemon=True):
         folder = tmp_path / "bin"
@@ -92,7 +92,7 @@ def test_gpus_that_cuda_would_see(listed, seen):
     assert gpu_share.visible_gpus({"CUDA_VISIBLE_DEVICES": listed}) == seen
 
 
-def test_gpus_that_the_driver_tells(machine):
+def test_gpus_that_the_driver_lists(machine):
     assert gpu_share.visible_gpus({**os.environ, **machine(3)}) == ["0", "1", "2"]
 
 
@@ -149,7 +149,7 @@ def test_who_is_left_alone(env):
         ),
         ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "6"}, "6 ranks on a node .*: at most 4"),
         ({"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": ""}, "do not fit on 0 visible GPUs with"),
-        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, "does not tell the rank on the node"),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, "does not set the rank on the node"),
     ],
 )
 def test_what_cannot_be_shared(env, message):
@@ -165,7 +165,7 @@ def test_what_cannot_be_shared(env, message):
     [(None, ["0", "0", "1", "1"], {}), ("GPU-b,5", ["GPU-b", "GPU-b", "5", "5"], {"CHILD": "1"})],
 )
 def test_ranks_of_a_job(tmp_path, machine, visible, gpus, more):
-    """Also what a child of a rank sees, which goes through `import torch` itself."""
+    """A rank's child runs `import torch`, too."""
     env = machine(2) | more | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
     output = job(tmp_path, "-n", "4", "--ranks-per-gpu", "2", **env).expect(0)
     for rank, gpu in enumerate(gpus):
@@ -188,8 +188,8 @@ def test_too_many_ranks_do_not_start(tmp_path, machine):
     ).replace("HOST", os.uname().nodename)
 
 
-def test_ranks_that_find_out_themselves_say_so(tmp_path, machine):
-    """As on a node that the launcher could not look at. A script may do all that needs no GPU before."""
+def test_ranks_that_detect_it_themselves_report_it(tmp_path, machine):
+    """As on a node that the launcher cannot examine. A script may run until it needs the GPU."""
     body = "import torch, torch.distributed as dist\nprint('imported', flush=True)\n"
     body += "dist.init_process_group('gloo')\n"
     (tmp_path / "rank.py").write_text(body)
@@ -206,7 +206,7 @@ def test_ranks_that_find_out_themselves_say_so(tmp_path, machine):
 
 
 def assert_ended(env, visible="unset"):
-    """The daemon was started and told to end, once each, and nothing is left of it."""
+    """The daemon was started and stopped once, without remains."""
     expected = [f"control [-d] visible={visible}", f"control [] visible={visible}", "said quit"]
     assert [line for line in calls(env) if not line.startswith("nvidia-smi")] == expected
 
@@ -269,7 +269,7 @@ def test_a_daemon_that_does_not_listen_is_killed(tmp_path, machine):
     for _ in range(100):
         stat = Path(f"/proc/{pid}/stat")
         if not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z":
-            break  # a zombie where nobody waits for it
+            break  # a zombie without a waiting parent
         time.sleep(0.05)
     else:
         raise AssertionError("the daemon lives")

@@ -1,4 +1,4 @@
-"""tests/fakecuda/ptx.py: what it makes of PTX, and that it stops at what it does not know."""
+"""tests/fakecuda/ptx.py: its translations, and errors for unknown input."""
 
 import subprocess
 import sys
@@ -15,6 +15,7 @@ KERNEL = """.version 9.0
 	.param .u64 scale_param_1
 )
 .maxntid 256, 1, 1
+.minnctapersm 4
 {{
 	.reg .pred %p<2>;
 	.reg .b32 %r<4>;
@@ -42,18 +43,18 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     lines = (tmp_path / "scale.cpp").read_text().splitlines()
     first = lines.index('#line 1 "scale.ptx"') + 1
-    assert lines[first + 15] == (  # the line that it has in the PTX
+    assert lines[first + 16] == (  # the same line as in the PTX
         "if (!_p1) { const auto v = load<Order::Volatile, u32, 2>(t.at(file, 0), u64{_rd1} + -8); "
         "_r1 = v[0]; _r2 = v[1]; }"
     )
-    assert '{"scale", &kernel0, params0, 16, 1080, kRegisters, 256},' in lines
+    assert '{"scale", &kernel0, params0, 16, 1080, kOneMultiprocessor.registers / 1024, 256},' in lines
     assert "constexpr Kernel::Param params0[] = {{0, 4}, {8, 8}};" in lines
 
 
 @pytest.mark.parametrize(
     "instruction",
     [
-        "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with what comes before
+        "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with an earlier instruction
         "add.rn.ftz.f32 %f1, %f1, %f1;",
         "fma.rn.f32 %f1, %f1, %f1, %f1;",
         "div.approx.f32 %f1, %f1, %f1;",
@@ -76,7 +77,7 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
         "add.s32 %r1, %r1, 1, 2;",
     ],
 )
-def test_what_is_not_known_stops_the_build(tmp_path: Path, instruction: str) -> None:
+def test_what_is_not_supported_stops_the_build(tmp_path: Path, instruction: str) -> None:
     result = translate(tmp_path, instruction)
     assert result.returncode == 1
-    assert result.stderr.strip().endswith(f"scale.ptx:16: PTX that is not known: {instruction}")
+    assert result.stderr.strip().endswith(f"scale.ptx:17: PTX that is not known: {instruction}")

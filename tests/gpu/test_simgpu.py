@@ -1,4 +1,4 @@
-"""The simulated accelerator keeps its promises, under each of its settings."""
+"""The simulated accelerator keeps its promises under each of its settings."""
 
 import sys
 from pathlib import Path
@@ -10,11 +10,11 @@ MISSING = simgpu_build.missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
 PROGRAM = Path(__file__).parents[1] / "support" / "simgpu_program.py"
-# Among the streams of one hardware queue all is in order, by accident.
+# Streams of one hardware queue are ordered by accident.
 BY_ACCIDENT = (
     "other_streams_do_not_wait",
     "an_event_stands_for_its_latest_record",
-    "late_readers_meet_poison",
+    "late_readers_read_poison",
 )
 
 
@@ -32,7 +32,7 @@ BY_ACCIDENT = (
     ids=["plain", "one hardware queue", "late and two devices", "waiting for the device"],
 )
 def test_simgpu(environment, left_out):
-    # The first one compiles it, which takes a minute or two.
+    # The first run compiles it, which takes a minute or two.
     output = processes.run([sys.executable, PROGRAM, *left_out], timeout=400, **environment).expect(0)
     assert output.count("passed: ") >= 20 - len(left_out)
     for name in left_out:

@@ -1,5 +1,4 @@
-"""What setup.py and CMake find, and the one sentence where something is missing. Nothing is compiled here but
-programs of a few lines."""
+"""Parts that setup.py and CMake find, and errors on missing ones. Compiles only programs of a few lines."""
 
 import re
 import shutil
@@ -12,7 +11,7 @@ import torch
 from support.building import ROOT, load_setup, script
 
 TORCH = ".".join(torch.__version__.split(".")[:2])
-# Of csrc/checker, csrc/transport/mpi/raw, csrc/python and tests/doubles.
+# Names of csrc/checker, csrc/transport/mpi/raw, csrc/python and tests/doubles.
 NOT_OF_JOBS = (
     *("check_rank", "is_skipped", "CheckFailure", "ExpressionTable", "Layout", "RaceDetector", "RankSet"),
     *("Simulation", "SymbolicMemory", "mpi::RawCalls", "mpi::RawMpi", "python::bind_schedules"),
@@ -43,7 +42,7 @@ def test_without_torch(build, monkeypatch):
 
 
 def test_metadata_without_torch_stops_before_pip_would_download_one(tmp_path):
-    """pip asks for the metadata, then fetches what they require: the build comes too late to stop it."""
+    """pip fetches the requirements of the metadata before the build, which would be too late."""
     code = (
         "import sys, importlib.metadata as metadata\n"
         "found = metadata.version\n"
@@ -92,7 +91,7 @@ def test_the_wheel_asks_for_the_torches_it_was_built_for(build, monkeypatch, tmp
         raise build.importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(build.importlib.metadata, "version", missing)
-    asked(folders[0])  # no torch is needed beside its headers
+    asked(folders[0])  # torch's headers suffice
     assert list(build.required_torch_headers()) == ["2.13"]
 
 
@@ -157,7 +156,7 @@ def test_the_mpi_of_this_environment_has_two_abis(build, monkeypatch, no_other_m
 
 
 def test_the_headers_of_other_mpis(build, monkeypatch, tmp_path):
-    """mpicc's come first; build/mpi adds the ABIs that it lacks."""
+    """mpicc's take precedence; build/mpi adds missing ABIs."""
     for name, line in (("a", "#define OPEN_MPI 1"), ("site", '#define MPICH_VERSION "4.3.1"'), ("z", "")):
         (tmp_path / name / "include").mkdir(parents=True)
         (tmp_path / name / "include" / "mpi.h").write_text(line)
@@ -171,7 +170,7 @@ def test_the_headers_of_other_mpis(build, monkeypatch, tmp_path):
 
 @pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
 def test_nothing_is_linked_with_an_mpi():
-    """It is chosen at run time. What lies beside each other is found there, wherever that is."""
+    """The MPI is chosen at run time. Libraries find each other in their own folder, wherever that is."""
     built = sorted((ROOT / "mpi_backend").glob("*.so"))
     assert len(built) >= 3
     for file in built:
@@ -185,9 +184,9 @@ def test_nothing_is_linked_with_an_mpi():
 
 @pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
 def test_libraries_and_record_name_no_folder_of_the_machine(tmp_path):
-    """Otherwise two clones of a commit do not build the same bytes. Stripped, as in the wheel."""
+    """Otherwise two clones of a commit would build different bytes. Stripped, as in the wheel."""
     folders = {f"{path}/".encode() for path in (ROOT, Path.home(), sys.prefix, Path(torch.__file__).parent)}
-    folders = folders - {b"//"} | {b"_GLOBAL__N__"}  # which begins nvcc's hash of a path
+    folders = folders - {b"//"} | {b"_GLOBAL__N__"}  # prefix of nvcc's hash of a path
     for file in (ROOT / "mpi_backend").glob("*.so"):
         subprocess.run(["strip", "-o", tmp_path / file.name, file], check=True)
     (tmp_path / "record").write_text((ROOT / "mpi_backend" / "_build_info.json").read_text())
@@ -198,14 +197,14 @@ def test_libraries_and_record_name_no_folder_of_the_machine(tmp_path):
 
 @pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
 def test_the_core_has_its_variables_alone():
-    """An inline variable of a header is one more in each library whose symbols are hidden."""
+    """A header's inline variable is duplicated in each library with hidden symbols."""
     package = ROOT / "mpi_backend"
 
     def variables(file: Path) -> set[str]:
         command = ["nm", "-C", "--defined-only", file]
         symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         found = re.findall(r"^\w+ [BDVbduv] ((?:guard variable for )?mpi_gdr::.*)$", symbols, re.MULTILINE)
-        # Those of a function have a guard, or are constants, as kNames.
+        # Functions' variables have a guard, or are constants such as kNames.
         found = [name for name in found if not re.match(r"mpi_gdr::k[A-Z]", name)]
         return {name for name in found if "(anonymous" not in name and ("(" not in name or "guard" in name)}
 
@@ -243,8 +242,8 @@ def test_a_job_loads_nothing_that_only_commands_and_tests_use():
     [(f"_C{TORCH}", "PyInit__C"), ("_tools", "PyInit__tools"), ("mpi_gdr_core", "mpi_gdr::Env::get()")],
 )
 def test_nothing_of_a_static_libstdcxx_is_exported(build, tmp_path, target, shown):
-    """As a compiler without a shared one links it. Exported, it shared symbols with that of the process: a
-    number written into a text was lost, or ended the process."""
+    """A compiler without a shared libstdc++ links it statically. When exported, its symbols mixed with the
+    process's: a number written into a text was lost, or ended the process."""
     folder = ROOT / "build" / f"{sys.implementation.cache_tag}-ninja"
     ninja = build.find_program("ninja")
     if not ninja or not (folder / "build.ninja").exists():
@@ -289,16 +288,14 @@ def test_a_checkout_whose_path_is_no_regular_expression(build, tmp_path):
     assert "device/host/reduce.cpp" in commands and "device/cuda/" not in commands
 
 
-def cmake_in(folder, says):
-    """A folder for PATH with a program of this name."""
+def cmake_in(folder, output):
     folder.mkdir()
-    script(folder / "cmake", f"echo '{says}'")
+    script(folder / "cmake", f"echo '{output}'")
     return folder
 
 
 @pytest.fixture
 def only_path(monkeypatch, tmp_path):
-    """Programs are looked for in this folder alone."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     return lambda folder: monkeypatch.setenv(
         "PATH", f"{folder}:/bin:/usr/bin" if folder.exists() else str(folder)
@@ -312,13 +309,13 @@ def test_without_cmake(build, only_path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("says", "told"),
+    ("output", "message"),
     [("cmake version 3.16.3", "CMake 3.16, which is too old"), ("no", "no CMake that works")],
 )
-def test_a_cmake_that_is_of_no_use(build, only_path, tmp_path, says, told):
-    only_path(cmake_in(tmp_path / "bin", says))
+def test_a_cmake_that_is_of_no_use(build, only_path, tmp_path, output, message):
+    only_path(cmake_in(tmp_path / "bin", output))
     text = sentence(build.find_cmake)
-    assert told in text and "pip install" in text
+    assert message in text and "pip install" in text
 
 
 def test_an_old_setuptools(build, monkeypatch):

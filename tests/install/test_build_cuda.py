@@ -1,4 +1,4 @@
-"""Which nvcc CMake takes, and what it says where there is none."""
+"""CMake's choice of nvcc, and its message without one."""
 
 import re
 import subprocess
@@ -16,17 +16,18 @@ def no_cuda(monkeypatch):
     return monkeypatch
 
 
-def nvcc_in(folder, version="13.0", status=0):
+def nvcc_in(folder, version="13.0", status=0, known=(80, 90)):
     folder.mkdir(parents=True)
     answer = (
-        f'test "$1" = --version && echo "Cuda compilation tools, release {version}, V{version}.1" && exit 0'
+        f'test "$1" = --version && echo "Cuda compilation tools, release {version}, V{version}.1" && exit 0\n'
+        f'test "$1" = --list-gpu-arch && printf "compute_%s\\n" {" ".join(map(str, known))} && exit 0'
     )
     return script(folder / "nvcc", f"{answer}\necho 'fatal: unsupported GNU version' >&2\nexit {status}")
 
 
 @pytest.fixture
 def find_cuda(no_cuda, tmp_path):
-    """What find.cmake finds where there are no programs: (nvcc, version, architectures) and what it says."""
+    """Runs find.cmake without other programs: ((nvcc, version, architectures), message)."""
     program = load_setup().find_cmake()
     no_cuda.setenv("PATH", "/none")
 
@@ -43,10 +44,10 @@ def find_cuda(no_cuda, tmp_path):
         )
         command = [program, "-P", str(file)]
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        said = " ".join(result.stderr.split())
+        output = " ".join(result.stderr.split())
         found = re.search(r"FOUND (.*)\|(.*)\|(.*)", result.stdout)
         run.reason = re.search(r"WITHOUT (.*)|$", result.stdout)[1]
-        return (found.groups() if found else None), said
+        return (found.groups() if found else None), output
 
     return run
 
@@ -54,18 +55,18 @@ def find_cuda(no_cuda, tmp_path):
 def test_cuda_may_be_refused(no_cuda, find_cuda, tmp_path):
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "off")
-    found, said = find_cuda(torch="13.0", driver="/dev/null")
-    assert found[0] == "" and said == "" and find_cuda.reason == "MPI_GDR_BUILD_CUDA=off"
+    found, output = find_cuda(torch="13.0", driver="/dev/null")
+    assert found[0] == "" and output == "" and find_cuda.reason == "MPI_GDR_BUILD_CUDA=off"
 
 
 def test_an_old_cmake_leaves_cuda_out_and_goes_on(no_cuda, find_cuda, tmp_path):
-    """That of Debian 12."""
+    """Debian 12's."""
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
-    found, said = find_cuda(cmake="3.25.1")
-    assert found[0] == "" and "without CUDA: " in said and "CMake 3.25.1, and CUDA needs 3.26" in said
+    found, output = find_cuda(cmake="3.25.1")
+    assert found[0] == "" and "without CUDA: " in output and "CMake 3.25.1, and CUDA needs 3.26" in output
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    found, said = find_cuda(cmake="3.25.1")
-    assert found is None and "MPI_GDR_BUILD_CUDA=on, but " in said and "pip install" in said
+    found, output = find_cuda(cmake="3.25.1")
+    assert found is None and "MPI_GDR_BUILD_CUDA=on, but " in output and "pip install" in output
 
 
 def test_the_places_of_nvcc_in_order(no_cuda, find_cuda, tmp_path):
@@ -80,12 +81,12 @@ def test_the_places_of_nvcc_in_order(no_cuda, find_cuda, tmp_path):
 
 
 def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(no_cuda, find_cuda):
-    found, said = find_cuda()
-    assert found[0] == "" and "without CUDA: no nvcc found" in said
+    found, output = find_cuda()
+    assert found[0] == "" and "without CUDA: no nvcc found" in output
     assert find_cuda.reason.startswith("no nvcc found in $CUDACXX")
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    found, said = find_cuda()
-    assert found is None and "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in said
+    found, output = find_cuda()
+    assert found is None and "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in output
 
 
 def test_beside_a_driver_a_torch_for_cuda_is_not_built_for_without_nvcc(no_cuda, find_cuda, tmp_path):
@@ -112,23 +113,23 @@ def test_the_packages_of_nvcc_have_their_libraries_in_lib(no_cuda, find_cuda, tm
 
 
 @pytest.mark.parametrize(
-    ("version", "status", "says"),
+    ("version", "status", "expected"),
     [("11.8", 0, "is of CUDA 11.8, which is older than 12.0"), ("12.4", 1, "unsupported GNU version")],
 )
-def test_an_nvcc_that_is_of_no_use(no_cuda, find_cuda, tmp_path, version, status, says):
+def test_an_nvcc_that_is_of_no_use(no_cuda, find_cuda, tmp_path, version, status, expected):
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", version, status))
     assert find_cuda()[0][0] == ""
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    found, said = find_cuda()
-    assert found is None and says in said
+    found, output = find_cuda()
+    assert found is None and expected in output
 
 
 def test_an_nvcc_that_is_newer_than_torchs_cuda(no_cuda, find_cuda, tmp_path):
-    """Its programs need a newer driver than torch does."""
+    """Its programs need a newer driver than torch."""
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
-    found, said = find_cuda(torch="12.8")
+    found, output = find_cuda(torch="12.8")
     assert found[0] == ""
-    assert "is of CUDA 13.0, and torch of CUDA 12.8" in said and "CUDA 12 is needed" in said
+    assert "is of CUDA 13.0, and torch of CUDA 12.8" in output and "CUDA 12 is needed" in output
     for torchs in ("13.1", "14.0"):
         assert find_cuda(torch=torchs)[0][1] == "13.0"
 
@@ -142,9 +143,18 @@ def test_an_nvcc_that_works(no_cuda, find_cuda, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("known", "architectures"),
+    [((75, 80, 90, 100, 103, 110, 120, 121), "80;90;100;120"), ((70, 80, 89, 90, 100, 101), "80;90;100")],
+)
+def test_the_architectures_are_those_of_nvcc(no_cuda, find_cuda, tmp_path, known, architectures):
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", known=known))
+    assert find_cuda()[0][2] == architectures
+
+
+@pytest.mark.parametrize(
     ("name", "value"), [("MPI_GDR_BUILD_CUDA", "maybe"), ("MPI_GDR_CUDA_ARCHITECTURES", "sm_80")]
 )
 def test_settings_of_cuda_that_are_none(no_cuda, find_cuda, name, value):
     no_cuda.setenv(name, value)
-    found, said = find_cuda()
-    assert found is None and f"{name}={value} is not valid" in said
+    found, output = find_cuda()
+    assert found is None and f"{name}={value} is not valid" in output

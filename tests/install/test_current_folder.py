@@ -1,5 +1,4 @@
-"""Our commands and their ranks import nothing from the current folder, where a checkout hides the installed
-package."""
+"""Commands and their ranks import nothing from the current folder, where a checkout hides the package."""
 
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from support.processes import BIN, clean_environment
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"script": [sys.executable, str(BIN / "mpi-gdr")], "module": [sys.executable, "-m", "mpi_backend"]}
-# Each way in which a command of ours starts ranks: as the launcher itself, and in a process of its own.
+# Each way of starting ranks: as the launcher itself, and in a child process.
 SMALL = ("-b", "8", "-e", "8", "-n", "1", "-w", "0")
 JOBS = {
     "bench": (COMMANDS["script"], ("bench", "-n", "2", "all_reduce", *SMALL)),
@@ -29,7 +28,7 @@ JOBS = {
 
 @pytest.fixture
 def sources(tmp_path):
-    """A source folder of the package, without the extension, beside a torch that cannot be imported."""
+    """The package's sources without the extension, beside a torch that cannot be imported."""
     ignored = shutil.ignore_patterns("*.so", "_build_info.json", "__pycache__")
     shutil.copytree(ROOT / "mpi_backend", tmp_path / "mpi_backend", ignore=ignored)
     (tmp_path / "torch.py").write_text("raise ImportError('torch of the current folder')\n")
@@ -37,7 +36,7 @@ def sources(tmp_path):
 
 
 def run(command, folder, **variables):
-    """Its output, stdout before stderr, and the status."""
+    """(stdout + stderr, status)."""
     done = subprocess.run(
         [*command],
         cwd=folder,
@@ -57,7 +56,7 @@ def test_ranks_import_the_installed_package(sources, command, job):
 
 @pytest.mark.parametrize("autoload", ["0", "1"])
 def test_a_module_of_the_current_folder_is_replaced(sources, autoload):
-    (sources / "torch.py").unlink()  # AUTOLOAD=0: the package imports torch before anything of ours runs
+    (sources / "torch.py").unlink()  # AUTOLOAD=0: the package imports torch first
     command = [*COMMANDS["module"], "info", "--json"]
     output, status = run(command, sources, TORCH_DEVICE_BACKEND_AUTOLOAD=autoload)
     assert status == 0 and str(sources) not in output, output
@@ -91,12 +90,12 @@ def test_a_folder_without_init_is_no_package(sources, tmp_path_factory):
     assert status == 0 and "commit unknown" in output, output
 
 
-def test_a_source_folder_that_hides_the_package_says_so(sources):
+def test_a_source_folder_that_hides_the_package_is_an_error(sources):
     (sources / "torch.py").unlink()
     output, status = run([sys.executable, "-c", "import mpi_backend; mpi_backend.Options"], sources)
-    said = output.splitlines()[-1]
-    assert status == 1 and f"imported from {sources / 'mpi_backend'}, a source folder" in said
-    assert f"the installed package in {ROOT / 'mpi_backend'}: start in another folder" in said
+    message = output.splitlines()[-1]
+    assert status == 1 and f"imported from {sources / 'mpi_backend'}, a source folder" in message
+    assert f"the installed package in {ROOT / 'mpi_backend'}: start in another folder" in message
 
 
 def test_the_folder_of_a_users_script_stays_first(tmp_path):

@@ -1,4 +1,4 @@
-"""The source distribution, its metadata, the commit that it names, and what `make release` refuses."""
+"""The source distribution, its metadata, its commit, and the checks of `make release`."""
 
 import re
 import shutil
@@ -9,8 +9,8 @@ import tarfile
 import pytest
 from support.building import ROOT, load_setup
 
-# Of the repository, not of the package.
-NOT_SHIPPED = (".ci/", ".github/", ".gitignore")
+# Parts of the repository only.
+NOT_SHIPPED = (".ci/", ".editorconfig", ".github/", ".gitignore", ".pre-commit-config.yaml")
 WRITTEN = {"COMMIT", "PKG-INFO", "setup.cfg"}  # by setup.py and setuptools
 BUILT = ("mpi_backend/_C.so", "mpi_backend/_build_info.json", "tests/support/data.pyc", "tests/fakecuda/x.so")
 
@@ -23,7 +23,7 @@ def git(*arguments, cwd):
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is not a checkout")
 def test_a_source_distribution_has_all_files_of_the_repository_and_names_the_commit(tmp_path):
-    """The archive is made of a copy without .git, as from an unpacked one."""
+    """Made from a copy without .git, as from an unpacked archive."""
     tracked = set(git("ls-files", cwd=ROOT).splitlines())
     for name in tracked:
         target = tmp_path / "copy" / name
@@ -109,25 +109,25 @@ def test_a_clean_commit_that_the_changes_name_may_be_released(checkout):
 @pytest.mark.parametrize("name", ["new", "CHANGELOG.md"])
 def test_changes_are_not_released(checkout, name):
     (checkout / name).write_text("x")
-    status, said = release(checkout, "--check")
-    assert status == 1 and "commit or remove" in said and name in said.splitlines()[-1]
+    status, output = release(checkout, "--check")
+    assert status == 1 and "commit or remove" in output and name in output.splitlines()[-1]
 
 
 @pytest.mark.parametrize("heading", ["", "## 1.2.30, 1 May 2027\n## 1.2.3.1\n", "## 1.2.3, not released\n"])
 def test_the_changes_must_name_the_version(checkout, heading):
     (checkout / "CHANGELOG.md").write_text(heading)
     git("commit", "-am", "2", cwd=checkout)
-    status, said = release(checkout, "--check")
-    assert status == 1 and "expected '## 1.2.3, DATE'" in said
+    status, output = release(checkout, "--check")
+    assert status == 1 and "expected '## 1.2.3, DATE'" in output
 
 
 def test_a_version_is_released_once(checkout):
     git("tag", "v1.2.3", cwd=checkout)
-    status, said = release(checkout, "--check")
-    assert status == 1 and "the tag v1.2.3 exists" in said
+    status, output = release(checkout, "--check")
+    assert status == 1 and "the tag v1.2.3 exists" in output
 
 
 def test_a_release_that_fails_leaves_no_tag(checkout):
-    status, said = release(checkout)
-    assert status == 1 and "needs one wheel" in said
+    status, output = release(checkout)
+    assert status == 1 and "needs one wheel" in output
     assert git("tag", cwd=checkout) == ""

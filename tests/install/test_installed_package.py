@@ -1,4 +1,4 @@
-"""What an installed package runs without a clone."""
+"""An installed package without a clone."""
 
 import pytest
 from support.command import copy_package, mpi_gdr, run_module
@@ -6,7 +6,7 @@ from support.command import copy_package, mpi_gdr, run_module
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Variables of a Python that imports a copy of the package, which has no clone around it."""
+    """Variables of a Python that imports a copy of the package outside of a clone."""
     return copy_package(tmp_path_factory.mktemp("packages"))
 
 

@@ -1,4 +1,4 @@
-"""The package as a Python prompt shows it: its names, its help, Options."""
+"""The package at a Python prompt: names, help, Options."""
 
 import datetime
 import importlib
@@ -71,8 +71,8 @@ def test_empty_refuses_what_it_cannot_make(keywords, error, message):
     assert mpi_backend.empty(3, dtype=torch.float64).dtype == torch.float64
 
 
-def test_without_their_extension_commands_say_how_to_build_it(monkeypatch):
-    """As a checkout that was updated and not built again."""
+def test_without_their_extension_commands_explain_how_to_build_it(monkeypatch):
+    """As in a checkout that was updated, but not rebuilt."""
     monkeypatch.setitem(sys.modules, "mpi_backend._tools", None)
     monkeypatch.delitem(sys.modules, "mpi_backend.tools", raising=False)
     with pytest.raises(ImportError, match=r"cannot load the extension of its commands.*rebuild it with"):

@@ -1,5 +1,5 @@
-"""torch is all that the commands need: they run where nothing else is installed of what the tests bring. What
-draws or saves with another package says so before it begins."""
+"""Commands need torch only, without the tests' packages. Commands that draw or save with another package
+report a missing one before they begin."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ def names(requirements):
 
 @pytest.fixture
 def bare(tmp_path):
-    """Variables of a Python in which only torch can be imported of what `make` installs."""
+    """Variables of a Python that can import only torch of the packages that `make` installs."""
     others = names(line for extra in EXTRAS.values() for line in extra) | {"mpi4py"}
     blocked = sorted(name.replace("-", "_") for name in others)
     text = "import sys\n" + "".join(f"sys.modules[{name!r}] = None\n" for name in blocked)
@@ -71,7 +71,7 @@ def test_the_other_commands_need_torch_alone(arguments, bare):
         ("bench", "suite"),
     ],
 )
-def test_what_draws_says_so_before_it_measures(arguments, bare):
+def test_plots_check_their_requirements_before_measuring(arguments, bare):
     result = mpi_gdr(*arguments, **bare)
     assert result.returncode == 2
     assert result.stderr.count("pip install matplotlib") == 1
@@ -79,7 +79,7 @@ def test_what_draws_says_so_before_it_measures(arguments, bare):
 
 
 def example(name, *arguments, **variables):
-    """Of one process, without a launcher."""
+    """Runs an example in one process without a launcher."""
     return subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *arguments],
         capture_output=True,
@@ -90,7 +90,7 @@ def example(name, *arguments, **variables):
     )
 
 
-def test_training_says_first_that_there_will_be_no_picture(bare, tmp_path):
+def test_training_first_warns_that_there_will_be_no_picture(bare, tmp_path):
     arguments = ("--preset=tiny", "--device=cpu", "--iterations=2", f"--out={tmp_path / 'out'}")
     result = example("gpt/train.py", *arguments, **bare)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -100,13 +100,13 @@ def test_training_says_first_that_there_will_be_no_picture(bare, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "says"),
+    ("name", "arguments", "message"),
     [
         ("fsdp.py", (), "pip install numpy"),
         ("gpt/compare.py", ("a", "b", "--plot", "x.png"), "pip install matplotlib"),
     ],
 )
-def test_examples_say_at_their_start_what_they_lack(name, arguments, says, bare):
+def test_examples_report_at_their_start_what_they_lack(name, arguments, message, bare):
     result = example(name, *arguments, **bare)
     assert result.returncode != 0
-    assert says in result.stderr.splitlines()[-1]
+    assert message in result.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""mpi_backend/_C.pyi and _tools/*.pyi say what the extensions offer."""
+"""mpi_backend/_C.pyi and _tools/*.pyi match the extensions."""
 
 import sys
 from pathlib import Path
@@ -10,10 +10,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tools"))
 
 
-# Of the torch that `make` installs: the pybind11 of another one may spell types in other words.
+# For the torch that `make` installs: another one's pybind11 may spell types differently.
 @pytest.mark.skipif(torch.__version__.split(".")[:2] != ["2", "13"], reason="types of another pybind11")
 def test_the_stubs_are_those_of_the_extensions():
-    pytest.importorskip("pybind11_stubgen")  # a tool of requirements.txt, not of the extra `test`
+    pytest.importorskip("pybind11_stubgen")  # from requirements.txt, not from the extra `test`
     import stubs
 
     files = stubs.PACKAGE.rglob("*.pyi")

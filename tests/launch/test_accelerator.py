@@ -1,4 +1,4 @@
-"""The generic floor: collectives and messages on tensors of an unknown accelerator."""
+"""The generic path: collectives and messages on tensors of an unknown accelerator."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `import torch` does with this package installed, and the parts of the rendezvous that need no MPI."""
+"""Effects of `import torch` with this package installed, and the rendezvous without MPI."""
 
 import importlib
 import json
@@ -130,7 +130,7 @@ def test_the_hook_never_raises_and_warns_once(monkeypatch):
     ],
 )
 def test_a_name_that_cannot_be_taken_is_refused(monkeypatch, name, sentence):
-    """`import torch` warns, init_process_group raises; Gloo is as it was."""
+    """`import torch` warns, init_process_group raises; Gloo is unchanged."""
     monkeypatch.setenv("MPI_GDR_AS", name)
     monkeypatch.setattr(_autoload, "problems", {})
     monkeypatch.setattr(_autoload, "_torch_minor", lambda: (2, 13))
@@ -156,7 +156,7 @@ def test_the_extension_of_the_running_torch_is_taken(tmp_path):
     assert extensions(tmp_path / "nowhere") == {}
 
 
-def test_load_errors_say_what_to_do(tmp_path, monkeypatch):
+def test_load_errors_include_the_remedy(tmp_path, monkeypatch):
     cure = "pip install --no-build-isolation"
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(ImportError, match=f"no compiled extension.*{cure}") as failed:
@@ -194,13 +194,13 @@ LAUNCHED = {"PMI_RANK": "1", "PMI_SIZE": "4", "RANK": "1", "WORLD_SIZE": "4"}
         ("env://", {"RANK": "1", "WORLD_SIZE": "4"}, None),
     ],
 )
-def test_only_the_ranks_of_the_launcher_meet_over_mpi(url, env, expected):
+def test_only_the_ranks_of_the_launcher_connect_over_mpi(url, env, expected):
     assert rendezvous.ranks_of_launcher(url, env) == expected
 
 
 @pytest.fixture
 def nothing_settled(monkeypatch):
-    """As in a process that has just begun."""
+    """As in a new process."""
     for name in ("MPI_GDR_MASTER_ADDR", *master_address.NAMES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(master_address, "_left", None)
@@ -253,7 +253,7 @@ def test_the_first_address_that_answers():
         rendezvous.first_reachable(["127.0.0.2", "127.0.0.1"], port)
 
 
-def test_what_goes_wrong_on_rank_0_is_told_to_all(monkeypatch):
+def test_an_error_on_rank_0_is_raised_on_all(monkeypatch):
     sent = []
 
     def broadcast_bytes(message, root):

@@ -1,4 +1,4 @@
-"""DDP and FSDP2 over mpi-gdr: parameters equal on all ranks, and equal to those that Gloo gives."""
+"""DDP and FSDP2: parameters are equal on all ranks and to Gloo's."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "ddp_program.py"
 
 
 def trained(launcher, size, backend, folder):
-    """Per rank: {way of training: {name: parameter}}."""
+    """[{way of training: {name: parameter}} of each rank]."""
     command = {
         "mpi-gdr run": [*processes.MPI_GDR_RUN, "-n", size],
         "torchrun": [*processes.TORCHRUN, "--standalone", f"--nproc-per-node={size}"],
@@ -23,7 +23,7 @@ def trained(launcher, size, backend, folder):
 
 @pytest.fixture(scope="module")
 def gloo(tmp_path_factory):
-    """size -> what Gloo gives on rank 0."""
+    """{size: rank 0's result over Gloo}."""
     return {size: trained("torchrun", size, "gloo", tmp_path_factory.mktemp("gloo"))[0] for size in (2, 3)}
 
 
@@ -43,7 +43,7 @@ def test_training(tmp_path, gloo, launcher, size):
         for name, parameter in parameters.items():
             for rank in range(1, size):
                 assert torch.equal(parameter, ranks[rank][way][name]), f"{way}: {name} differs on rank {rank}"
-            # The sum of two is the same in any order; fp16_hook rounds to half precision on the way.
+            # A sum of two is exact in any order; fp16_hook rounds to half precision.
             exact = size == 2 and way not in ("fp16_hook",)
             tolerance = 0 if exact else 1e-3 if way == "fp16_hook" else 1e-5
             torch.testing.assert_close(

@@ -1,4 +1,4 @@
-"""Descriptors for the store: the limit is raised, or named, before anybody waits for it."""
+"""File descriptors of the store: the limit is raised, or reported before ranks wait for the store."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
-"""Ranks that fail others whose streams wait for them: each hears of it and ends, or goes on, in time. On GPUs
-made of software (tests/fakecuda), or with MPI_GDR_TEST_DEVICE=cuda on a GPU that the ranks share."""
+"""Ranks that fail others whose streams wait for them: each gets the error and ends, or continues, in time. On
+software GPUs (tests/fakecuda), or with MPI_GDR_TEST_DEVICE=cuda on a GPU that the ranks share."""
 
 import os
 import re
@@ -18,16 +18,16 @@ EXIT = 123  # as documented for MPI_GDR_ASYNC_ERROR=exit
 RAISE = {"MPI_GDR_ASYNC_ERROR": "raise"}
 
 
-# The status of the others; what they say; the environment.
+# (statuses of the other ranks, pattern of their output, environment)
 CASES = {
     "absent": ({EXIT}, "timed out after [4-9].* all_reduce seq", {}),
     "absent, collectives behind it": ({EXIT}, "timed out after [4-9].* all_reduce seq", {}),
     "absent, message": ({EXIT}, "timed out after [4-9].* recv", {}),
-    "absent, then another call": ({7}, "told: .*the group failed earlier: .*timed out", RAISE),
-    "absent, the host waits": ({7}, "told: .*timed out after [4-9]", {"MPI_GDR_BLOCKING_WAIT": "on"}),
-    "absent, a timeout": ({7}, "told: .*timed out after [2-9]", {}),
+    "absent, then another call": ({7}, "error: .*the group failed earlier: .*timed out", RAISE),
+    "absent, the host waits": ({7}, "error: .*timed out after [4-9]", {"MPI_GDR_BLOCKING_WAIT": "on"}),
+    "absent, a timeout": ({7}, "error: .*timed out after [2-9]", {}),
     "absent, then destroyed": ({EXIT}, "timed out after [4-9]", {}),
-    # By the watch of the operation in flight, or by the next call, whichever comes first.
+    # By the watch of the pending operation or by the next call, whichever is first.
     "killed": ({EXIT, 1}, "is gone: its process has ended", {"MPI_GDR_HEARTBEAT": "2"}),
     "killed, behind a slow kernel": ({EXIT, 1}, "is gone: its process has ended", {"MPI_GDR_HEARTBEAT": "2"}),
     "killed, replaying": (
@@ -37,19 +37,19 @@ CASES = {
     ),
     "killed, replaying, then another call": (
         {7},
-        "told: .*is gone: its process has ended",
+        "error: .*is gone: its process has ended",
         {"MPI_GDR_HEARTBEAT": "2", **RAISE},
     ),
-    "aborted": ({7}, "told: .*aborted by the user", {}),
+    "aborted": ({7}, "error: .*aborted by the user", {}),
     "again": ({0}, "", {}),
 }
 
 
 @pytest.fixture(scope="module")
 def jobs():
-    """All of them, several at a time: they wait for most of it."""
+    """Starts all jobs, several at a time, because they mostly wait."""
     if DEVICE == "simgpu":
-        simgpu_build.compiled()  # not in the time of the first ranks
+        simgpu_build.compiled()  # not within the first ranks' time
     with shared_memory.nothing_left(), ThreadPoolExecutor(4) as pool:
         yield {
             case: pool.submit(
@@ -61,10 +61,10 @@ def jobs():
 
 @pytest.mark.parametrize("case", CASES)
 def test_streams_that_wait_for_a_rank(jobs, case):
-    statuses, said, _ = CASES[case]
+    statuses, pattern, _ = CASES[case]
     results = jobs[case].result()
     for result in results[:-1]:
         assert result.status in statuses, (result.status, result.tail(2000))
-        assert re.search(said, result.output), result.tail(2000)
+        assert re.search(pattern, result.output), result.tail(2000)
     expected = -9 if case.startswith("killed") else 7 if case == "aborted" else 0
     assert results[-1].status == expected, (results[-1].status, results[-1].tail(2000))

@@ -1,5 +1,5 @@
-"""Ends of jobs that no rank's death brings about: a launcher that is killed, Ctrl-C, a failure of which the
-program takes no notice; and a process that begins anew with another rank."""
+"""Ends of jobs without a rank's death: a killed launcher, Ctrl-C, a failure that the program ignores; and a
+process that initialises again with another rank."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def wait_for(true: Callable[[], bool], seconds: float = 90) -> None:
 
 @contextlib.contextmanager
 def orphans(folder: Path, grace: str) -> Iterator[processes.Program]:
-    """Two ranks whose torchrun was killed; files have their status. The agent is not their parent: a shell
-    stands between."""
+    """Two ranks whose torchrun was killed; files hold their status. Their parent is a shell."""
     words = f'"{sys.executable}" "{PROGRAMS}/orphan.py" "{folder}" & echo $! > "{folder}/pid$RANK"; wait $!'
     script = f'{words}; echo $? > "{folder}/new$RANK"; mv "{folder}/new$RANK" "{folder}/status$RANK"'
     command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", script]
@@ -51,7 +50,7 @@ def orphans(folder: Path, grace: str) -> Iterator[processes.Program]:
                     os.kill(int(path.read_text()), signal.SIGKILL)
 
 
-def test_ranks_whose_torchrun_was_killed_say_so_and_end(tmp_path):
+def test_ranks_whose_torchrun_was_killed_report_it_and_end(tmp_path):
     with orphans(tmp_path, "3") as program:
         wait_for(lambda: len(list(tmp_path.glob("status*"))) == 2, 40)
         statuses = [path.read_text().strip() for path in tmp_path.glob("status*")]
@@ -65,7 +64,7 @@ def test_ranks_whose_torchrun_was_killed_say_so_and_end(tmp_path):
 def test_ranks_whose_torchrun_was_killed_go_on_where_that_is_asked_for(tmp_path):
     with orphans(tmp_path, "0") as program:
         started = time.time()
-        wait_for(lambda: bool(list(tmp_path.glob("status*"))), 5)  # agents are looked at four times a second
+        wait_for(lambda: bool(list(tmp_path.glob("status*"))), 5)  # agents are checked every 0.25 s
         statuses = list(tmp_path.glob("status*"))
         rounds = [path.stat().st_mtime for path in tmp_path.glob("ready*")]
         output = program.finish(1).output
@@ -84,7 +83,7 @@ def test_one_interrupt_ends_a_deadlocked_job(tmp_path):
 
 
 def test_an_interrupt_ends_a_wait(tmp_path):
-    """Without a launcher. The other rank is told."""
+    """Without a launcher. The other rank gets an error."""
     port = str(processes.free_port())
     environments = [
         processes.clean_environment(
@@ -101,15 +100,15 @@ def test_an_interrupt_ends_a_wait(tmp_path):
         os.kill(second.process.pid, signal.SIGINT)
         results = [first.finish(40), second.finish(40)]
     assert "KeyboardInterrupt" in results[1].output and results[1].status not in (None, 0), results[1].tail()
-    # Whichever it hears first.
-    told = r"rank 1 \(host \S+, pid \d+\) (takes no part in group \S+ any more: the program was interrupted"
-    told += r"|has left the job: its program ended with .*KeyboardInterrupt)"
-    assert results[0].status == 1 and re.search(told, results[0].output), results[0].tail()
+    # Depends on which it sees first.
+    line = r"rank 1 \(host \S+, pid \d+\) (has left group \S+: the program was interrupted"
+    line += r"|has left the job: its program ended with .*KeyboardInterrupt)"
+    assert results[0].status == 1 and re.search(line, results[0].output), results[0].tail()
 
 
 @pytest.mark.parametrize("what", ["called", "left"])
-def test_a_failure_that_nobody_notices_is_one(tmp_path, capsys, what):
-    """Under mpiexec, which ends all when one ends: every rank has written its log by then."""
+def test_a_failure_without_a_waiter_is_reported(tmp_path, capsys, what):
+    """Under mpiexec, which ends all ranks with the first one: every rank has written its log by then."""
     command = [processes.mpiexec(), "-n", "3", sys.executable, PROGRAMS / "unnoticed.py", what]
     result = processes.run(command, 60, MPI_GDR_FLIGHT_DIR=str(tmp_path))
     assert result.status not in (None, 0), result.tail()
@@ -127,7 +126,7 @@ def test_a_failure_that_nobody_notices_is_one(tmp_path, capsys, what):
         "left": r"First divergence, rank 1: .*seq=1: rank 1 never called all_reduce .*, in which ranks 0, 2 ",
     }
     assert re.search(found[what], text), text
-    for missing in range(3):  # whatever is there
+    for missing in range(3):  # diagnosis works on the remaining logs
         kept = logs[missing].read_bytes()
         logs[missing].unlink()
         text = diagnosis()
@@ -137,7 +136,7 @@ def test_a_failure_that_nobody_notices_is_one(tmp_path, capsys, what):
 
 
 @pytest.mark.parametrize("status", [0, 3])
-def test_a_rank_that_ends_after_a_failure_says_so_and_the_others_live_on_unless_it_failed(status):
+def test_a_rank_that_ends_after_a_failure_reports_it_and_the_others_live_on_unless_it_failed(status):
     """MPICH's launcher would kill them in either case, and report status 0."""
     program = [sys.executable, PROGRAMS / "ends_first.py", str(status)]
     output = processes.run([processes.mpiexec(), "-n", "2", *program], 55).expect(status)

@@ -1,4 +1,4 @@
-"""Ranks that do not come, lost groups, wrong configuration. No launcher: it would end the ranks that wait."""
+"""Missing ranks, lost groups, wrong configuration. No launcher, because it would end waiting ranks."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_missing_rank_is_named_within_the_deadline(tmp_path, call, text):
     for rank in range(2):
         assert re.search(r"mpi-gdr: timed out after \d.*: " + text.format(rank), outputs[rank]), outputs[rank]
         assert re.search(r"then: mpi-gdr: all_reduce: the group failed earlier: timed out", outputs[rank])
-    # Whoever waits for the late rank itself says so.
+    # Ranks that wait for the late rank itself name it.
     assert any(re.search(r"still waiting for ranks? .*\b2\b", outputs[rank]) for rank in range(2)), outputs
 
 
@@ -44,7 +44,7 @@ def test_lost_groups():
 
 
 def test_aborts_and_timeouts_of_groups():
-    """abort() beside a waiting thread, setTimeout(), and what Work and backend tell of it afterwards."""
+    """abort() beside a waiting thread, setTimeout(), and the state of Work and backend afterwards."""
     for result in processes.run_apart(2, PROGRAMS / "failed_groups.py"):
         output = result.expect(0)
         assert re.search(r"done\n.*does not call MPI_Finalize: .*\n$", output), output

@@ -1,4 +1,4 @@
-"""Counts that do not fit 31 bits. `make test-full` runs this; it needs minutes and 6 GiB of memory."""
+"""Counts beyond 31 bits. `make test-full` runs this; it needs minutes and 6 GiB of memory."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The launcher table: which variables torch gets, from which launcher, and when none at all."""
+"""The launcher table: torch's variables under each launcher, and without one."""
 
 import re
 
@@ -109,7 +109,7 @@ def test_every_row_of_the_table_is_tested():
     assert tested == {row.name for row in launchers.LAUNCHERS}
 
 
-def test_the_size_that_only_pmi_knows_is_not_guessed():
+def test_the_size_that_only_pmi_has_is_not_guessed():
     assert launchers.detect({"PMI_ID": "1", "PMI_PORT": "node:4711", "MPI_LOCALNRANKS": "2"}) is None
 
 
@@ -168,7 +168,7 @@ def test_variables_that_make_no_sense_are_ignored(change):
 
 
 @pytest.mark.parametrize("settled", [{"RANK": "0"}, {"TORCHELASTIC_RUN_ID": "job"}, {"WORLD_SIZE": "8"}])
-def test_ranks_that_somebody_else_settled_stay(settled):
+def test_ranks_that_were_set_before_stay(settled):
     env = {**HYDRA, **settled}
     before = dict(env)
     launchers.fill_environment(env)
@@ -244,7 +244,7 @@ BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
     ],
 )
 def test_the_cure_is_named(env, rank, size, expected):
-    found = launchers.objection(env, rank, size, "x.py")
+    found = launchers.explain_mismatch(env, rank, size, "x.py")
     if expected is None:
         assert found is None
     else:
@@ -258,7 +258,7 @@ def test_what_users_export_is_no_trace_of_a_launcher(name):
     assert launchers.traces({name: "1"}) == []
 
 
-def test_flux_tells_the_ranks_of_a_node_where_there_is_one():
+def test_flux_gives_the_ranks_of_a_node_where_there_is_one():
     env = {"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4", "FLUX_TASK_LOCAL_ID": "3"}
     assert "LOCAL_WORLD_SIZE" not in launchers.rank_variables(env)
     assert launchers.rank_variables({**env, "FLUX_JOB_NNODES": "1"})["LOCAL_WORLD_SIZE"] == "4"

@@ -1,4 +1,4 @@
-"""Unedited programs under every launcher: results, variables, exit status, nothing left behind."""
+"""Unedited programs under every launcher: results, variables, exit status, no remains."""
 
 import os
 import re
@@ -53,8 +53,8 @@ def test_unedited_program(launcher):
 
 
 def test_uneven_nodes_without_a_store():
-    """The last rank is alone on its node as far as its launcher says, and the others crowd one core: nothing
-    that is set for the library may depend on that, or its collectives do not meet."""
+    """The last rank is alone on its node by its launcher's variables, and the others share one core: no
+    setting of the library may depend on that, or its collectives would not match."""
     alone = '[ "$PMI_RANK" != 2 ] || export MPI_LOCALNRANKS=1 MPI_LOCALRANKID=0; exec "$0" "$@"'
     words = ["taskset", "-c", min(os.sched_getaffinity(0)), processes.mpiexec(), "-n", 3, "sh", "-c", alone]
     output = processes.run([*words, processes.sys.executable, PLAIN], 60).expect(0)
@@ -77,7 +77,7 @@ def mpirun_rsh(tmp_path):
 
 
 def test_a_fake_mpirun_rsh(mpirun_rsh):
-    """By mpi-gdr run, which finds no host file here; ranks know themselves by MVP_* before init."""
+    """mpi-gdr run without a host file; MVP_* give the ranks before init."""
     command = [*processes.MPI_GDR_RUN, "-n", 2, "--mpiexec", mpirun_rsh, PLAIN, "--variables"]
     output = processes.run(command).expect(0)
     assert finished_ranks(output) == ["0", "1"]
@@ -87,7 +87,7 @@ def test_a_fake_mpirun_rsh(mpirun_rsh):
 
 @pytest.mark.parametrize("launcher", ["mpiexec", "mpiexec, a shell", "mpi-gdr run", "like Open MPI's mpirun"])
 def test_address_and_port_are_settled_before_init(launcher):
-    """Not by a word between the ranks: a shell between launcher and rank changes nothing. The last launcher
+    """Without communication, so that a shell between launcher and rank changes nothing. The last launcher
     cannot start this MPI, which then starts over the store at that address."""
     command = {
         "mpiexec": [*launched("mpiexec", 2), SETTLED],
@@ -109,7 +109,7 @@ def test_a_port_that_is_taken_is_replaced():
     assert output.count(f"port {port}, the MASTER_PORT of this job so far, is taken by another program") == 1
 
 
-def test_a_port_that_is_taken_where_mpi_cannot_tell_another():
+def test_a_port_that_is_taken_where_mpi_cannot_publish_another():
     result = processes.run([*LIKE_OPEN_MPI, 2, 1, SETTLED, "--taken"])
     assert result.status == 1, result.tail()
     assert re.search(r"rank 0 cannot listen on port 2\d{4}.*set MASTER_ADDR and MASTER_PORT", result.output)
@@ -129,15 +129,15 @@ def test_the_wrong_launcher_on_several_hosts_is_named():
 def test_stale_variables_are_named(stale):
     result = processes.run([*launched("mpiexec", 2), PLAIN], **stale)
     assert result.status not in (None, 0), result.tail()
-    told = " and ".join(f"{name}={value}" for name, value in stale.items())
+    variables = " and ".join(f"{name}={value}" for name, value in stale.items())
     verb = "are" if len(stale) > 1 else "is"
-    assert f"{told} {verb} set, but Hydra mpiexec started 2 ranks and this is rank" in result.output, (
+    assert f"{variables} {verb} set, but Hydra mpiexec started 2 ranks and this is rank" in result.output, (
         result.tail()
     )
     assert f"`unset {' '.join(stale)}` before the launcher" in result.output
 
 
-def test_one_rank_alone_says_so():
+def test_one_rank_alone_prints_a_line():
     output = processes.run([processes.sys.executable, PLAIN]).expect(0)
     assert output == (
         "mpi-gdr: no launcher: a world of one rank; start N ranks with `mpi-gdr run -n N plain.py`\n"
@@ -145,14 +145,14 @@ def test_one_rank_alone_says_so():
     )
 
 
-def test_one_rank_in_an_allocation_is_told_what_to_type():
+def test_one_rank_in_an_allocation_gets_the_command():
     output = processes.run([processes.sys.executable, PLAIN], SLURM_JOB_ID="7").expect(1)
     assert "SLURM_JOB_ID says that this is a batch system's allocation" in output
     assert "`mpi-gdr run -n 1 plain.py` for one rank" in output
 
 
 def test_other_spellings_of_the_name():
-    """And what is no business of ours: one rank alone of another backend."""
+    """Also: a single rank of another backend is left alone."""
     port = str(processes.free_port())
     command = [processes.sys.executable, PROGRAMS / "spellings.py"]
     output = processes.run(command, RANK_0_PORT=port).expect(0)
@@ -171,7 +171,7 @@ def test_the_secret_of_a_launch():
 
 
 def test_rank_that_never_starts_is_named(tmp_path):
-    """The other one waits for it before MPI_Init, and gives up at the deadline of init_process_group."""
+    """The other rank waits for it before MPI_Init until init_process_group's deadline."""
     command = [processes.sys.executable, PROGRAMS / "spawned.py", "2", f"file://{tmp_path}/meeting", "1"]
     output = processes.run(command).expect(1)
     assert re.search(r"DistBackendError: mpi-gdr: .*rank\(s\) 1 of 2 did not arrive within", output), output

@@ -1,4 +1,4 @@
-"""Ranks that are lost in mid-job, and ends of processes: the others are told who and how, within seconds."""
+"""Ranks lost during a job, and ends of processes: the others get the rank and the reason within seconds."""
 
 import re
 from pathlib import Path
@@ -18,39 +18,39 @@ def no_shared_memory_left():
 
 
 WHO = r"rank {} \(host \S+, pid \d+\) "
-TOLD = {
+ENDS = {
     "exit": (2, "has left the job: its program ended with open process groups"),
     "raise": (3, "has left the job: .* an uncaught exception, ArithmeticError: this rank fails"),
     "kill": (4, r"is gone: its process has ended"),
-    "stop": (5, r"has not been heard of for \d\.\d s: its process is stopped"),
+    "stop": (5, r"has been silent for \d\.\d s: its process is stopped"),
 }
 
 
 def test_ranks_that_leave_are_named_and_the_others_go_on():
     results = processes.run_apart(6, PROGRAMS / "leaver.py", timeout=110, MPI_GDR_HEARTBEAT="2")
-    # The last one has caught its error, and ends as if it had not.
+    # The last one catches its error and ends as if it had succeeded.
     assert [result.status for result in results] == [5, 5, 3, 1, -9, 121], [r.tail(500) for r in results]
     for result in results[:2]:
         output = result.output
-        for way, (leaver, text) in TOLD.items():
+        for way, (leaver, text) in ENDS.items():
             line = rf"^{way}: after (\S+) s: mpi-gdr: (all_reduce seq|recv).*?$"
-            told = re.search(line, output, re.MULTILINE)
-            assert told and re.search(WHO.format(leaver) + text, told[0]), output
-            # Not a measurement: without the news it is the group's timeout, 60 s.
-            assert float(told[1]) < 30, output
+            match = re.search(line, output, re.MULTILINE)
+            assert match and re.search(WHO.format(leaver) + text, match[0]), output
+            # Not a measurement: otherwise the group's timeout, 60 s, would apply.
+            assert float(match[1]) < 30, output
             again = rf"^{way}, again: after \S+ s: mpi-gdr: all_reduce: .*rank {leaver} "
             assert re.search(again, output, re.MULTILINE), output
             assert f"{way}, rest: no error" in output
-        refused = r"new group: after \S+ s: .* cannot be made: rank \d .*(is gone|has ended|has not)"
+        refused = r"new group: after \S+ s: .* cannot be made: rank \d .*(is gone|has ended|has been silent)"
         assert re.search(refused, output), output
-    assert "the other ranks go on without this one: rank 5" in results[5].output
+    assert "the other ranks continue without this one: rank 5" in results[5].output
 
 
 def test_a_rank_that_is_killed_between_two_groups_is_named(tmp_path):
     results = processes.run_apart(3, PROGRAMS / "killed_between.py", str(tmp_path), timeout=90)
     for result in (results[0], results[2]):
-        told = re.search(r"^after (\S+) s: .*" + WHO.format(1) + "is gone", result.output, re.MULTILINE)
-        assert told and float(told[1]) < 30, result.tail()  # of a minute
+        match = re.search(r"^after (\S+) s: .*" + WHO.format(1) + "is gone", result.output, re.MULTILINE)
+        assert match and float(match[1]) < 30, result.tail()  # the deadline is a minute
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpi-gdr run"])
@@ -73,11 +73,11 @@ def test_forked_children_get_errors_and_leave_the_parent_alone():
     command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", PROGRAMS / "forker.py"]
     output = processes.run(command, 90).expect(0)
     assert output.count("is done") == 2
-    # Unlinked since all have attached.
+    # Unlinked after all have attached.
     assert output.count("shared memory: some, with a name: 0") == 2, output
     for call in ("all_reduce", "isend", "new_group", "wait", "sequence", "destroy"):
-        told = re.findall(rf"{call}: .*?this process was forked after init_process_group", output)
-        assert len(told) == 4, (call, output)  # two ranks, two ways to fork
+        errors = re.findall(rf"{call}: .*?this process was forked after init_process_group", output)
+        assert len(errors) == 4, (call, output)  # two ranks, two ways to fork
 
 
 def test_nothing_from_the_network_is_unpickled():

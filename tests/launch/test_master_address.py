@@ -1,4 +1,4 @@
-"""Where the ranks of a job meet: what each rank works out by itself, and what if another program is there."""
+"""The ranks' meeting point: each rank's computation, and the case of another program at that address."""
 
 import os
 import socket
@@ -34,7 +34,7 @@ SLURM_NODES = {
     "SLURM_LOCALID": "0",
     "SLURM_STEP_NODELIST": "rack[1-2]n[03-07,9],login2",
 }
-RANKS = {  # the variables that differ between the ranks
+RANKS = {  # variables that differ between the ranks
     "OMPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
     "PMI_PORT": ("PMI_ID", "MPI_LOCALRANKID"),
     "PALS": ("PALS_RANKID", "PALS_LOCAL_RANKID"),
@@ -45,7 +45,7 @@ RANKS = {  # the variables that differ between the ranks
 
 
 def rank_of(job, rank, **changes):
-    """The environment of one rank, after `import torch` has set RANK and the like."""
+    """A rank's environment after `import torch` has set RANK and the like."""
     kind = next(name for name in RANKS if any(key.startswith(name) for key in job))
     env = {**dict.fromkeys(RANKS[kind], str(rank)), **job, **changes}
     launchers.fill_environment(env)
@@ -54,14 +54,14 @@ def rank_of(job, rank, **changes):
 
 @pytest.fixture(autouse=True)
 def nothing_settled(monkeypatch):
-    """As in a process that has just begun."""
+    """As in a new process."""
     for name in ("MPI_GDR_MASTER_ADDR", *master_address.NAMES):
         monkeypatch.delenv(name, raising=False)
     for name, value in (("_left", None), ("_filled", frozenset()), ("_offered", None)):
         monkeypatch.setattr(master_address, name, value)
 
 
-# ---- what all ranks know ----------------------------------------------------------------------------------
+# ---- common to all ranks ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_all_ranks_of_a_job_agree_and_no_other_job_does(job, other, address):
     [
         (OPEN_MPI, {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}),  # several hosts
         (OPEN_MPI, {"PMIX_NAMESPACE": ""}),
-        (OPEN_MPI, {"RANK": "1"}),  # ranks of the user's own
+        (OPEN_MPI, {"RANK": "1"}),  # the user's own ranks
         (SLURM_NODES, {"SLURM_DISTRIBUTION": "arbitrary"}),  # rank 0 may be on any of them
         (SLURM_NODES, {"SLURM_STEP_NODELIST": ""}),
         (SLURM_NODES, {"MPI_LOCALNRANKS": "1"}),  # the step of Hydra's daemons
@@ -99,11 +99,11 @@ def test_nothing_is_settled_where_a_rank_could_be_mistaken(job, changes):
     assert master_address.agreed(rank_of(job, 0, **changes)) is None
 
 
-HOSTS = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0", "PMI_FD": "987654"}  # on two
+HOSTS = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0", "PMI_FD": "987654"}  # on two hosts
 
 
-def test_where_mpi_gdr_run_says_the_first_host():
-    """Its secret names the launch. One of both alone is not enough."""
+def test_where_mpi_gdr_run_gives_the_first_host():
+    """The secret identifies the launch; address and secret are both required."""
     run = {"MPI_GDR_MASTER_ADDR": "node3", "MPI_GDR_SECRET": "a" * 64}
     first, second = (master_address.agreed(rank_of(HOSTS, rank, **run)) for rank in (0, 1))
     assert first == second and first.address == "node3"
@@ -117,8 +117,8 @@ def test_one_rank_alone_needs_no_meeting():
     assert master_address.agreed(rank_of(alone, 0)) is None
 
 
-def test_hydras_proxy_is_known_by_the_socket_that_it_made():
-    """Also behind a shell. Another process with the same variables has another end of another socket."""
+def test_hydras_proxy_is_found_by_the_socket_that_it_made():
+    """Also behind a shell. Another process with the same variables has another socket."""
     code = "import os, mpi_backend.master_address as m; print(m.process_behind(os.environ['PMI_FD']))"
     commands = [[sys.executable, "-c", code], ["sh", "-c", '"$0" "$@"; exit $?', sys.executable, "-c", code]]
     ends = socket.socketpair()
@@ -141,7 +141,7 @@ def test_hydras_proxy_is_known_by_the_socket_that_it_made():
     job = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "PMI_FD": str(fd)}
     assert master_address.agreed(rank_of(job, 0)) == master_address.agreed(rank_of(job, 1)) is not None
     assert [master_address.process_behind(text) for text in ("", "x", "987654")] == [""] * 3
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # not a socket of that kind
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # another kind of socket
         assert master_address.process_behind(str(listener.fileno())) == ""
 
 
@@ -162,7 +162,7 @@ def test_what_the_user_gave_is_kept(given):
     assert {name: master_address.user_value(env, name) for name in given} == given
     where = master_address.offered(env)
     assert where == (None if len(given) == 2 else (env["MASTER_ADDR"], int(env["MASTER_PORT"]), agreed.job))
-    env["MASTER_PORT"] = "4712"  # a script that has a mind of its own
+    env["MASTER_PORT"] = "4712"  # the script chooses itself
     assert master_address.offered(env) is None and not master_address.address_is_missing(env)
 
 
@@ -179,18 +179,18 @@ SECONDS = timedelta(seconds=30)
 
 @pytest.fixture
 def offered(monkeypatch):
-    """This process is a rank of a job; returns where its ranks meet."""
+    """Makes this process a rank of a job; returns its meeting point."""
     env = rank_of(OPEN_MPI, 0, PMIX_NAMESPACE=f"test-{os.getpid()}@1")
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     for name in master_address.NAMES:
-        monkeypatch.setenv(name, "")  # undone after the test, whatever is set
+        monkeypatch.setenv(name, "")  # restored after the test
         monkeypatch.delenv(name)
     master_address.offer(os.environ)
     return master_address.offered(os.environ)
 
 
-def test_the_store_is_where_the_program_was_told(offered, capfd):
+def test_the_store_is_at_the_address_of_the_program(offered, capfd):
     _, lines = rendezvous.open_store(True, 2, SECONDS)
     assert lines == [str(offered.port), "127.0.0.1"]
     assert capfd.readouterr().err == ""
@@ -199,8 +199,8 @@ def test_the_store_is_where_the_program_was_told(offered, capfd):
 def test_another_address_where_rank_0_is_not_reached_at_that(offered, capfd):
     with socket.create_server(("127.0.0.2", offered.port)):
         assert rendezvous.first_reachable(["127.0.0.1", "127.0.0.2"], offered.port) == "127.0.0.2"
-    said = capfd.readouterr().err
-    assert "does not reach rank 0 at 127.0.0.1, the MASTER_ADDR" in said and "is now 127.0.0.2" in said
+    errors = capfd.readouterr().err
+    assert "does not reach rank 0 at 127.0.0.1, the MASTER_ADDR" in errors and "is now 127.0.0.2" in errors
 
 
 def test_another_port_where_that_one_is_taken(offered, capfd):
@@ -210,7 +210,7 @@ def test_another_port_where_that_one_is_taken(offered, capfd):
     assert f"port {offered.port}, the MASTER_PORT of this job so far, is taken" in capfd.readouterr().err
 
 
-def test_a_job_is_known_by_its_key(offered):
+def test_a_job_is_identified_by_its_key(offered):
     store = rendezvous.serve_job(offered, 2, SECONDS)
     store.set("key", "value")
     assert rendezvous.join_job(offered, 2, SECONDS).get("key") == b"value"
@@ -220,9 +220,9 @@ def test_a_job_is_known_by_its_key(offered):
 
 def test_a_store_without_the_key_is_not_joined(offered, monkeypatch):
     monkeypatch.setattr(rendezvous, "KEY_SECONDS", 0.1)
-    stranger = dist.TCPStore("127.0.0.1", offered.port, None, True, SECONDS, wait_for_workers=False)
+    foreign = dist.TCPStore("127.0.0.1", offered.port, None, True, SECONDS, wait_for_workers=False)
     with pytest.raises(RuntimeError, match="is another job's"):
         rendezvous.join_job(offered, 2, SECONDS)
-    assert stranger.num_keys() <= 1  # what TCPStore counts its clients with
+    assert foreign.num_keys() <= 1  # TCPStore's count of clients
     with pytest.raises(RuntimeError, match=f"rank 0 cannot listen on port {offered.port}"):
         rendezvous.serve_job(offered, 2, SECONDS)

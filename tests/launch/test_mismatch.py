@@ -1,6 +1,4 @@
-"""Different calls are reported on every rank, with both sides named.
-
-With MPI_GDR_DEBUG=DETAIL: before anything is sent."""
+"""Every rank reports different calls with both sides; with MPI_GDR_DEBUG=DETAIL before anything is sent."""
 
 import re
 from pathlib import Path
@@ -57,7 +55,7 @@ NAMES += ["reduce, roots", "sum, max", "sizes", "collectives"]
     ids=["node-2", "node-4", "messages-2", "messages-4", "two levels"],
 )
 def test_different_calls_without_debugging(tmp_path, size, variables):
-    """By the next calls that compare, long before the timeout; what is equal goes on."""
+    """Detected by the next calls that compare, long before the timeout; equal calls succeed."""
     results = processes.run_apart(
         size, PROGRAMS / "differing.py", timeout=50, MPI_GDR_FLIGHT_DIR=str(tmp_path), **variables
     )
@@ -73,7 +71,7 @@ def test_different_calls_without_debugging(tmp_path, size, variables):
 def test_a_difference_in_the_last_call_fails_the_job():
     results = processes.run_apart(2, PROGRAMS / "differing.py", "last", timeout=50)
     for result in results:
-        assert "the ranks of a group have called different collectives" in result.expect(121)
+        assert "the ranks of a group called different collectives" in result.expect(121)
         assert "Traceback" not in result.output
 
 

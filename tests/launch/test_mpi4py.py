@@ -1,5 +1,3 @@
-"""mpi4py and mpi-gdr in one process."""
-
 import re
 from pathlib import Path
 
@@ -14,7 +12,7 @@ def test_mpi4py_initialises_mpi():
 
 
 def test_mpi4py_finalises_mpi():
-    """While a thread of ours enters it every now and then."""
+    """While our own thread enters MPI periodically."""
     variables = {"MPIR_CVAR_NOLOCAL": "1", "MPI_GDR_P2P": "mpi"}
     output = processes.run([*RUN, "finalises", "multiple"], **variables).expect(0)
     assert output.count("summed with both") == 2, output

@@ -1,4 +1,4 @@
-"""The kernel refuses to copy between ranks (process_vm_readv), and MPI carries what is long."""
+"""The kernel refuses copies between ranks (process_vm_readv), so MPI carries long messages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What torch's profiler and MPI_GDR_TRACE show of a job of two ranks, against what was called."""
+"""torch's profiler and MPI_GDR_TRACE compared with the calls of a job of two ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ RANKS = range(2)
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """The folder that the job has left."""
     folder = tmp_path_factory.mktemp("tracing")
     done = mpi_gdr(
         "run", "-n", "2", str(PROGRAM), str(folder),
@@ -33,7 +32,7 @@ def load(path):
     return json.loads(path.read_text())
 
 
-# What tracing_program.py calls: spans, and how often.
+# {span: number of calls} of tracing_program.py.
 SPANS = {
     "mpi-gdr:all_reduce": 5,
     "mpi-gdr:_all_gather_base": 1,
@@ -53,7 +52,7 @@ def test_profiler_shows_every_call(job, rank, kind):
     spans = [e for e in events if e["name"].startswith("mpi-gdr:") and "::" not in e["name"]]
     assert collections.Counter(e["name"] for e in spans) == expected
     assert all(e["is_async"] and e["duration"] > 0 for e in spans), spans
-    # Those of the batch were called, too. The metadata name each call, and so does ours.
+    # Includes the batch's members. torch's metadata name each call, as ours do.
     calls = [e for e in events if e["name"].startswith("mpi-gdr::")]
     names = collections.Counter(e["name"].split()[0] for e in calls)
     called = {name.replace(":", "::"): n for name, n in expected.items() if name != "mpi-gdr:coalesced"}
@@ -107,7 +106,7 @@ def test_exported_profile_has_sizes_and_algorithms(job, rank):
 
 def test_operations_that_outlive_the_profiler(job):
     events = load(job / "late0.json")
-    assert sum(e["name"] == "mpi-gdr:all_reduce" for e in events) == 3  # of the first profiler only
+    assert sum(e["name"] == "mpi-gdr:all_reduce" for e in events) == 3  # the first profiler's only
     assert sum(e["name"] == "mpi-gdr:barrier" for e in events) == 1
 
 
@@ -121,7 +120,7 @@ def test_training_under_the_profiler(job, rank):
 
 
 class Trace:
-    """A trace file: its operations by number, the rounds of each, the events of each track."""
+    """A trace file: operations by number, their rounds, events by track."""
 
     def __init__(self, path):
         self.file = load(path)
@@ -149,7 +148,7 @@ def traces(job):
     return [Trace(job / "new" / f"lanes.rank{rank}.json") for rank in RANKS]
 
 
-SLACK = 0.0015  # us: times are written with three digits, and read as floating point
+SLACK = 0.0015  # us: times have three digits and are read as floating point
 
 
 def test_trace_has_what_was_called(job, traces):
@@ -158,7 +157,7 @@ def test_trace_has_what_was_called(job, traces):
         assert (other["rank"], other["ranks"], other["clock"]) == (rank, 2, "CLOCK_MONOTONIC")
         assert other["dropped_operations"] == other["dropped_rounds"] == 0
         assert {e["pid"] for e in trace.file["traceEvents"]} == {rank}
-        # The flight log is written by other code, as the operations are issued, and knows each message.
+        # The flight log is written by separate code at issue, and contains each message.
         log = pickle.loads((job / f"flight{rank}").read_bytes())
         called = collections.Counter((e["name"], e["algorithm"]) for e in log["entries"])
         operations = [(e["name"], e["args"]) for e in trace.operations.values()]
@@ -196,7 +195,7 @@ def test_rounds_lie_in_their_operations(traces):
                 assert event["name"] == "+".join(event["args"]["steps"])
                 lanes[event["tid"]].append(event)
             for events in lanes.values():
-                # A track may hold several schedules of a coalesced operation, one after the other.
+                # A track may hold several schedules of a coalesced operation in sequence.
                 numbers = [e["args"]["round"] for e in sorted(events, key=lambda e: e["ts"])]
                 assert numbers[0] == 0
                 assert all(b in (a + 1, 0) for a, b in itertools.pairwise(numbers)), numbers
@@ -205,7 +204,7 @@ def test_rounds_lie_in_their_operations(traces):
             assert abs(event["end"] - trace.operations[number]["ts"]) <= SLACK
 
 
-def test_ranks_tell_the_same_story(traces):
+def test_traces_of_all_ranks_agree(traces):
     def story(trace):
         return {
             (e["args"]["group"], e["args"]["sequence"]): (
@@ -222,7 +221,7 @@ def test_ranks_tell_the_same_story(traces):
     assert first.keys() == second.keys()
     for key, (name, algorithm, queued, run) in first.items():
         assert second[key][:2] == (name, algorithm)
-        if name in ("all_reduce", "barrier"):  # on no rank before all have come: the clocks are one
+        if name in ("all_reduce", "barrier"):  # not before all ranks have arrived; the clock is the same
             assert run["end"] >= second[key][2]["ts"] and second[key][3]["end"] >= queued["ts"]
 
 
@@ -231,7 +230,7 @@ def test_a_signal_writes_the_trace_as_it_stands(job, traces, rank):
     early = Trace(job / f"signal{rank}.json")
     assert early.file["otherData"]["reason"] == "signal"
     assert traces[rank].file["otherData"]["reason"] == "the process ends"
-    assert early.operations.keys() == traces[rank].operations.keys()  # nothing was called after it
+    assert early.operations.keys() == traces[rank].operations.keys()  # nothing was called afterwards
     assert early.rounds.keys() == traces[rank].rounds.keys()
 
 

@@ -1,4 +1,4 @@
-"""Two ranks that differ in a variable that must be equal are refused where they first meet."""
+"""Two ranks that differ in a variable that must be equal fail at their first meeting."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_both_ranks_name_the_variable_and_both_values(name):
     sentence = f"{name} is {zero} on rank 0 and {one} on rank 1"
     if name == "MPI_GDR_BOOTSTRAP":
         sentence = f"{name} is '{one}' on rank 1 and '{zero}' on rank 0"
-    elif name == "MPI_GDR_SECRET":  # whose values are not shown
+    elif name == "MPI_GDR_SECRET":  # its values are not shown
         sentence = f"is {name} equal on all ranks"
     different = f"{name}|{zero.replace('not DETAIL', 'INFO')}|{one}"
     for result in processes.run_apart(2, PROGRAM, timeout=60, DIFFERENT=different):

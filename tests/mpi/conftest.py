@@ -1,4 +1,4 @@
-"""The error that Open MPI gives without its launcher has tests of its own."""
+"""Open MPI's error without its launcher is tested separately."""
 
 import os
 

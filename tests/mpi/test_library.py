@@ -1,4 +1,4 @@
-"""The package on one MPI library, the one that TEST_MPI names: `make test-mpi MPI=name` sets it."""
+"""The package on the MPI library that TEST_MPI names, set by `make test-mpi MPI=name`."""
 
 import json
 import os
@@ -15,7 +15,7 @@ MPIEXEC = str(LIBRARY.folder / LIBRARY.mpiexec)
 
 
 def test_info_names_the_library(tmp_path):
-    """Not from the folder of the sources: with -m, Python would prefer the package there."""
+    """Not in the sources' folder, because -m prefers the package there."""
     command = [processes.sys.executable, "-m", "mpi_backend", "info", "--json", "--init"]
     report = json.loads(processes.run(command, cwd=str(tmp_path), **LIBRARY.environment()).expect(0))
     mpi = report["mpi"]
@@ -27,8 +27,8 @@ def test_info_names_the_library(tmp_path):
     assert report["mpi_library_is"] == found, report
 
 
-# torchrun and spawn start MPI over torch's store, which Open MPI cannot: see test_open_mpi.py. To the other
-# MPIs the two are the same; one of them is enough for every change.
+# torchrun and spawn start MPI over torch's store, which Open MPI cannot: see test_open_mpi.py. For other MPIs
+# the two are equivalent, so one suffices for every change.
 STORE_LAUNCHERS = ["torchrun", pytest.param("spawn", marks=pytest.mark.full)] if LIBRARY.store else []
 
 
@@ -39,8 +39,8 @@ def test_smoke(tmp_path, launcher):
     assert run_spmd(tmp_path, launcher, 2, "spmd/ranks", "-m", "smoke", mpiexec=MPIEXEC, **environment) > 0
 
 
-def test_the_launcher_says_which_library(tmp_path):
-    """Nothing else does. The ranks have no other MPI in their memory."""
+def test_the_launcher_names_the_library(tmp_path):
+    """The only source of information. The ranks have no other MPI in memory."""
     program = tmp_path / "maps.py"
     program.write_text(
         "import torch.distributed as dist\n"
@@ -61,8 +61,8 @@ def test_the_launcher_says_which_library(tmp_path):
     assert how == ("MPI_GDR_MPI_LIBRARY" if LIBRARY.libmpi else "beside the launcher")
 
 
-def test_mpi4py_shares_the_library_or_a_sentence_says_why_not(tmp_path):
-    """Its wheel asks for libmpi.so.12, which Debian calls otherwise, and knows no standard ABI."""
+def test_mpi4py_shares_the_library_or_an_error_explains_why_not(tmp_path):
+    """Its wheel requires libmpi.so.12, which Debian renames, and lacks the standard ABI."""
     program = tmp_path / "shared.py"
     program.write_text(
         "import mpi_backend, torch.distributed as dist\n"

@@ -1,4 +1,4 @@
-"""Open MPI without its launcher: the error names the command to use, at once and on every rank. And its
+"""Open MPI without its launcher: the error names the right command, at once and on every rank. And its
 launcher with another MPI."""
 
 import re
@@ -27,14 +27,16 @@ def test_error_names_the_command(tmp_path, launcher):
     else:
         command = [processes.sys.executable, PROGRAMS / "spawned.py", "2", f"file://{tmp_path}/meeting", "-1"]
         results = [processes.run(command, **ENVIRONMENT)]
-    cause = "started by torchrun" if launcher == "torchrun" else "not (rank 0 finds: none)"
+    cause = (
+        "started by torchrun" if launcher == "torchrun" else "started without it (launcher on rank 0: none)"
+    )
     for result in results:
         assert result.status == 1, result.tail()
         assert ERROR.format(cause) in result.output and COMMAND in result.output, result.tail()
 
 
 def test_the_launcher_of_another_mpi_is_named():
-    """Hydra's, with Open MPI asked for."""
+    """Hydra with Open MPI requested."""
     install(MPICH)
     library = LIBRARIES["openmpi"]
     asked = {"MPI_GDR_MPI_LIBRARY": str(library.folder / library.shared / "libmpi.so.40")}
@@ -49,7 +51,7 @@ def test_the_launcher_of_another_mpi_is_named():
 
 
 def test_its_launcher_with_another_mpi():
-    """One host: the ranks know where to meet, and the other MPI starts over the store."""
+    """On one host ranks compute their meeting point, and the other MPI starts over the store."""
     install(MPICH)
     library = LIBRARIES["openmpi"]
     asked = {"MPI_GDR_MPI_LIBRARY": str(MPICH.folder / MPICH.shared / "libmpi.so.12")}

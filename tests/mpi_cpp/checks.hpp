@@ -1,4 +1,4 @@
-// What a working group of ranks must do: point-to-point on its channels, and every native collective.
+// Checks of a working group of ranks: point-to-point on its channels, and every native collective.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ inline void point_to_point(Transport& t) {
   for (std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{5000}, std::size_t{3} << 20}) {
     std::vector<unsigned char> out(bytes, static_cast<unsigned char>(my_rank + 1)), in(bytes, 0xff),
         any(bytes, 0xff);
-    // The same tag on three channels: they must not match each other.
+    // One tag on two channels, which must not match each other.
     Request r1 = t.irecv(Channel::Collective, in.data(), bytes, before, 7);
     Request r2 = t.irecv(Channel::PointToPoint, any.data(), bytes, kAnySource, 7);
     Request s2 = t.isend(Channel::PointToPoint, out.data(), bytes, next, 7);
@@ -80,7 +80,7 @@ void reductions(Transport& t, DataType dtype, T one) {
   for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max, ReduceOp::BitAnd,
                       ReduceOp::BitOr, ReduceOp::BitXor}) {
     if (!supports(op, dtype)) continue;
-    // Where libraries differ: sums of short integers, the order of unsigned ones.
+    // Libraries differ in sums of short integers and in the order of unsigned ones.
     const bool short_sum = op == ReduceOp::Sum && dtype != DataType::Bool && sizeof(T) < 4;
     const bool unsigned_order =
         dtype != DataType::Bool && std::is_unsigned_v<T> && (op == ReduceOp::Min || op == ReduceOp::Max);
@@ -141,7 +141,7 @@ inline void natives(Transport& t) {
   reductions<std::int32_t>(t, DataType::Int32, -1);
   reductions<std::int16_t>(t, DataType::Int16, 1);
   reductions<std::int8_t>(t, DataType::Int8, -1);
-  reductions<std::uint64_t>(t, DataType::UInt64, ~std::uint64_t{0} - 1);  // the sign bit is a number
+  reductions<std::uint64_t>(t, DataType::UInt64, ~std::uint64_t{0} - 1);  // the sign bit counts
   reductions<std::uint32_t>(t, DataType::UInt32, ~std::uint32_t{0} - 1);
   reductions<std::uint16_t>(t, DataType::UInt16, 0xfffe);
   reductions<std::uint8_t>(t, DataType::UInt8, 1);

@@ -1,7 +1,6 @@
-// Ranks for the tests of bootstrap and transport/mpi; run.sh starts them. One process is one rank:
+// Ranks for the tests of bootstrap and transport/mpi, started by run.sh, one per process:
 //   driver SCENARIO STORE_DIR RANK SIZE
-// Exit code 0: what the scenario expects of this rank holds. Scenarios that end in a failure on purpose say
-// so below.
+// Exits with 0 if the rank did what its scenario expects. Scenarios that fail on purpose say so below.
 #include <dlfcn.h>
 #include <mpi.h>
 #include <signal.h>
@@ -47,7 +46,7 @@ void start(NetworkOptions o = {}, std::shared_ptr<FileStore> store = nullptr) {
   network().start(o);
 }
 
-// The sum over the ranks of this rank's number from 1, if all came in order.
+// Returns the sum over the ranks of rank + 1, if all ranks finalized cleanly.
 std::optional<std::uint64_t> finalize() {
   std::optional<std::uint64_t> sum = my_rank + 1;
   network().finalize(true, sum, {});
@@ -60,12 +59,12 @@ std::unique_ptr<Transport> world(int tag = 1, bool accelerator = true) {
   return network().make_group({ranks, tag, accelerator});
 }
 
-// Overlapping groups, made by two threads in opposite orders on odd and even ranks, several times over.
+// Overlapping groups, made repeatedly by two threads in opposite orders on odd and even ranks.
 void opposite_orders() {
   for (int round = 0; round < 5; ++round) {
     std::vector<int> all(my_size), tail;
     std::iota(all.begin(), all.end(), 0);
-    for (int r = my_size - 1; r >= 1; --r) tail.push_back(r);  // also: an order of its own
+    for (int r = my_size - 1; r >= 1; --r) tail.push_back(r);  // reversed order
     auto use = [round](const std::vector<int>& ranks, int tag) {
       auto t = network().make_group({ranks, tag, false});
       REQUIRE(t->size() == static_cast<int>(ranks.size()) && ranks[t->rank()] == my_rank);
@@ -98,7 +97,7 @@ void basic() {
   REQUIRE(early.rank == -1 && early.thread_level.empty() && !early.version.empty() && !early.abi.empty());
   REQUIRE(contains(early.path, "libmpi"));
   start();
-  start();  // a second process group: checks only
+  start();  // a second process group: only checks
   const NetworkInfo i = network().info();
   REQUIRE(network().membership()->rank == my_rank && network().membership()->size() == my_size &&
           i.thread_level == "multiple");
@@ -112,7 +111,7 @@ void basic() {
   if (expected && std::strcmp(expected, "store") == 0)
     REQUIRE(!std::getenv("PMI_RANK") && !std::getenv("PMI_FD"));
   const bool aware = network().gpu_aware();
-  ::setenv("MVP_ENABLE_GPU", "1", 1);  // MVAPICH 4's default, also of a library without CUDA
+  ::setenv("MVP_ENABLE_GPU", "1", 1);  // MVAPICH 4's default, even without CUDA
   REQUIRE(network().gpu_aware() == aware);
   auto t = world();
   point_to_point(*t);
@@ -134,7 +133,7 @@ void basic() {
   REQUIRE(is_finalized());
 }
 
-// The launcher's order is not torch's: torch's rank is the mirror image.
+// torch's ranks are in reverse of the launcher's order.
 void reordered() {
   my_rank = my_size - 1 - my_rank;
   start();
@@ -145,7 +144,7 @@ void reordered() {
   finalize();
 }
 
-// MPI was initialised by somebody else: with LEVEL=multiple it is taken over and left alone, else refused.
+// MPI was initialised by the program: used and left alone with LEVEL=multiple, else refused.
 void existing() {
   const bool multiple = std::strcmp(std::getenv("LEVEL"), "multiple") == 0;
   int provided = 0;
@@ -169,7 +168,7 @@ void existing() {
   MPI_Finalize();
 }
 
-// The last rank never comes.
+// The last rank never arrives.
 void missing() {
   NetworkOptions o;
   o.rendezvous_timeout = 1s;
@@ -183,7 +182,7 @@ void missing() {
   REQUIRE(!flag);
 }
 
-// Only one rank cannot start: all are told at once why. (Deadline far away.)
+// Only one rank cannot start: all get the reason at once, long before the deadline.
 void disagree() {
   setenv("MPI_GDR_BOOTSTRAP", my_rank == 0 ? "store" : "auto", 1);
   REQUIRE(contains(message_of([] { start(); }), "must be the same on all ranks"));
@@ -199,8 +198,7 @@ void dies_in_init() {
   REQUIRE(!"MPI_Init returned without the dead rank");
 }
 
-// MPI_Abort ends the caller with its code (here 42), although there is no launcher to do it. The peer leaves
-// unfinalised.
+// MPI_Abort ends the caller with its code (here 42) even without a launcher. The peer exits unfinalised.
 void aborts() {
   start();
   meet("started");
@@ -210,7 +208,7 @@ void aborts() {
   REQUIRE(!is_finalized());
 }
 
-// The last rank is killed; the survivors give up their receive, free nothing, and end normally.
+// The last rank is killed; the survivors abandon their receive, free nothing, and exit normally.
 void killed() {
   start();
   auto t = world();
@@ -226,7 +224,7 @@ void killed() {
   REQUIRE(!is_finalized());
 }
 
-// Clean, but the last rank leaves without finalize(): the others skip MPI_Finalize at their deadline.
+// The last rank exits cleanly but without finalize(): the others skip MPI_Finalize at their deadline.
 void leaves_early() {
   NetworkOptions o;
   o.finalize_timeout = 1s;
@@ -238,7 +236,7 @@ void leaves_early() {
   REQUIRE(!is_finalized());
 }
 
-// A forked child runs exit handlers, before and after MPI_Finalize, and harms nobody.
+// A forked child's exit handlers, before and after MPI_Finalize, have no effect on the parent.
 void forks() {
   start();
   auto t = world();
@@ -263,7 +261,7 @@ void forks() {
 
 int main(int argc, char** argv) {
   if (argc != 5) return 64;
-  // "env": from MPICH's launcher or Open MPI's.
+  // "env": from the launcher of MPICH or Open MPI.
   auto number = [](const char* text, const char* pmi, const char* ompi) {
     if (std::strcmp(text, "env") != 0) return std::atoi(text);
     const char* value = std::getenv(std::getenv(ompi) ? ompi : pmi);

@@ -1,4 +1,4 @@
-// A KvStore in a directory of files: ranks of one machine meet without torch.
+// A KvStore in a directory, for ranks of one machine without torch.
 #pragma once
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 class FileStore : public mpi_gdr::KvStore {
  public:
-  // `done`: called with each key that this rank has written, or read.
+  // `done`: called with each key that this rank has written or read.
   explicit FileStore(std::string dir, std::function<void(const std::string&)> done = {})
       : dir_(std::move(dir)), done_(std::move(done)) {}
 

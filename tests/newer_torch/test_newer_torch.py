@@ -1,4 +1,4 @@
-"""What torch 2.14 and 2.15 add, also by the name of Gloo, and what their hooks meet in older tests.
+"""Features of torch 2.14 and 2.15, also under Gloo's name, and their hooks in older tests.
 
 CI has an older torch: `make wheel-check ARGS=2.15.0` runs these.
 """
@@ -8,7 +8,7 @@ import torch
 from support.spmd import run_spmd
 
 
-# Under torchrun: after a failure ranks end without MPI_Finalize, and Hydra kills those that still run.
+# Under torchrun: after a failure ranks end without MPI_Finalize, and Hydra would kill running ones.
 @pytest.mark.parametrize("size", [2, 4])
 def test_features(tmp_path, size):
     assert run_spmd(tmp_path, "torchrun", size, "newer_torch/ranks/test_features.py") > 0

@@ -1,6 +1,6 @@
-"""One cluster for all tests of this folder. They mostly wait: all begin at once, each in a thread.
+"""One cluster for all tests of this folder, which mostly wait: all start at once, each in a thread.
 
-Slurm queues their jobs, so that only some run at a time. A test that takes `quiet_cluster` runs behind them.
+Slurm queues their jobs. A test that takes `quiet_cluster` runs after them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from slurm_user import User
 def cluster():
     if reason := why_unavailable():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
-    # Not below pytest's own folder: a socket's name has at most 108 characters.
+    # Not below pytest's folder: a socket's name is limited to 108 characters.
     with tempfile.TemporaryDirectory(prefix="slurm") as folder, Cluster(Path(folder)) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def outcomes(cluster, request):
-    """The future of each test."""
+    """{test: its future}."""
     tests = [item for item in request.session.items if "user" in item.fixturenames]
     homes = cluster.folder / "home"
     homes.mkdir()
@@ -37,7 +37,7 @@ def outcomes(cluster, request):
         user = User(cluster, homes / f"u{number}")
         begun[item.nodeid] = pool.submit(item.function, user, **parameters)
     yield begun
-    pool.shutdown(wait=False, cancel_futures=True)  # what still waits fails as soon as the cluster has ended
+    pool.shutdown(wait=False, cancel_futures=True)  # waiting tests fail once the cluster has ended
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
-"""A Slurm on this machine: a controller, which is also the login node, and nodes with slurmd.
+"""A Slurm cluster on this machine: a controller, which is also the login node, and nodes with slurmd.
 
-Each is a set of namespaces (network, host name, processes, /dev/shm) on a bridge in those of the controller.
-The folders of the machine are the cluster's shared file system. Nothing outside the namespaces has a name, so
-several clusters can run at once; all of it ends with the process that made it.
+Each is a set of namespaces (network, host name, processes, /dev/shm) on a bridge in the controller's. The
+machine's folders are the shared file system. Nothing outside the namespaces is named, so several clusters can
+coexist; all end with the process that created them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from support import processes
-from support.namespaces import Namespaces, hindrance
+from support import namespaces, processes
+from support.namespaces import Namespaces
 
 COMMANDS = ("slurmctld", "slurmd", "srun", "munged")
 PMIX = Path("/usr/lib/x86_64-linux-gnu/pmix2/lib")
 INSTALL = "tests/slurm/install.sh"
 NODES = ("n1", "n2", "n3", "n4")
-DOOMED = "n4"  # a test takes it away
-CPUS = 6  # of a node, as Slurm counts; they bound how many jobs run at once
+KILLED_NODE = "n4"  # a test kills it
+CPUS = 6  # of a node, for Slurm; they limit the number of concurrent jobs
 START_SECONDS = 40
-# Slurm's times, in seconds.
+# Slurm's times in seconds.
 KILL_WAIT = 3  # from SIGTERM to SIGKILL
-NODE_TIMEOUT = 20  # until a node that does not answer is down
-CREDENTIAL = 10  # a job that is requeued waits until its credential has expired
+NODE_TIMEOUT = 20  # until a silent node is down
+CREDENTIAL = 10  # a requeued job waits until its credential has expired
 
 CONF = """\
 ClusterName=tests
@@ -63,12 +63,12 @@ PartitionName=rest Nodes=n[3-4] MaxTime=INFINITE State=UP
 
 
 def why_unavailable() -> str:
-    """What is missing for a cluster; "" if nothing is."""
+    """Missing requirements; "" if none."""
     if missing := [name for name in COMMANDS if not shutil.which(name, path=search_path())]:
         return f"needs {', '.join(missing)}: {INSTALL}"
     if not PMIX.exists():
         return f"needs {PMIX}: {INSTALL}"
-    return hindrance()
+    return namespaces.why_unavailable()
 
 
 def search_path() -> str:
@@ -76,12 +76,12 @@ def search_path() -> str:
 
 
 def address(place: int) -> str:
-    """Of a node, from 1; of the controller with 0."""
+    """Address of node `place`, from 1; 0: the controller."""
     return f"10.77.0.{place + 1}"
 
 
 class Cluster:
-    """A context; `folder` holds its state and what users of the cluster keep."""
+    """Context manager; `folder` holds its state and its users' files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -110,9 +110,9 @@ class Cluster:
             (self.folder / name).mkdir(parents=True)
         times = {"kill_wait": KILL_WAIT, "node_timeout": NODE_TIMEOUT, "credential": CREDENTIAL}
         (self.folder / "slurm.conf").write_text(CONF.format(folder=self.folder, cpus=CPUS, **times))
-        # Of no use here, but slurmd wants to know which there are, and a node's own /sys has none.
+        # Unused, but slurmd requires a version, which a node's own /sys does not show.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-        # Slurm's plugin for PMIx loads a name that only Debian's package for developers has.
+        # Slurm's PMIx plugin loads a name that only Debian's development package has.
         shutil.copytree(PMIX, self.folder / "pmix", symlinks=True)
         (self.folder / "pmix" / "libpmix.so").symlink_to("libpmix.so.2")
         (self.folder / "mpi.conf").write_text(f"PMIxCliTmpDirBase={self.folder}/node\n")  # each node's own
@@ -129,7 +129,7 @@ class Cluster:
         return f"{self._setup()} && {bridge}"
 
     def _setup_of_node(self, name: str) -> str:
-        # UCX looks for the devices of its network in /sys.
+        # UCX searches /sys for its network devices.
         memory = "mount -t tmpfs -o size=1g tmpfs /dev/shm && mount -t sysfs sysfs /sys"
         return f"{self._setup()} && {memory} && mount --bind {self.folder}/spool/{name} {self.folder}/node"
 
@@ -150,7 +150,7 @@ class Cluster:
         node.ip("link", "set", "eth0", "up")
 
     def _start_daemons(self) -> None:
-        """Each ends with the namespaces that it runs in."""
+        """Each daemon ends with its namespaces."""
         file = {name: f"--{name}={self.folder}/munge.{end}" for name, end in MUNGE_FILES.items()}
         self._daemon(self._login, "munged", "--foreground", "--force", *file.values())
         deadline = time.monotonic() + START_SECONDS
@@ -161,7 +161,7 @@ class Cluster:
             self._daemon(node, "slurmd", "-D", "-N", name)
 
     def _daemon(self, where: Namespaces, *words: str) -> None:
-        """Its parent ends at once, so that the first process of the namespaces adopts it."""
+        """Its parent ends at once, so that the namespaces' first process adopts it."""
         with open(self.folder / "log" / "output", "ab") as output:
             command = [*where.enter(), "sh", "-c", '"$@" &', "sh", *words]
             subprocess.run(
@@ -186,7 +186,6 @@ class Cluster:
             state = "\n".join(sorted(set(self.ask("sinfo", "-h", "-o", "%t").splitlines())))
 
     def messages(self) -> str:
-        """The ends of the logs of all daemons."""
         logs = sorted((self.folder / "log").iterdir())
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}" for log in logs)
 
@@ -198,26 +197,25 @@ class Cluster:
         return processes.clean_environment(**{**home, **variables})
 
     def start(self, words: Sequence[str | Path], cwd: Path, **variables: str) -> processes.Program:
-        """Starts a command on the login node, with the environment of a login shell."""
-        change = ["sh", "-c", 'cd "$0" && exec "$@"', str(cwd)]  # entering namespaces leads to their root
+        """Starts a command on the login node with a login shell's environment."""
+        change = ["sh", "-c", 'cd "$0" && exec "$@"', str(cwd)]  # entering namespaces changes to their root
         return processes.Program(
             [*self._login.enter(), *change, *map(str, words)], self._environment(**variables)
         )
 
     def ask(self, *words: str) -> str:
-        """What a command of Slurm prints; "" if it fails."""
+        """Output of a Slurm command; "" if it fails."""
         with self.start(words, self.folder) as program:
             result = program.finish(15)
         return result.output if result.status == 0 else ""
 
     def kill_node(self, name: str) -> None:
-        """As if its power were cut."""
+        """As by a power failure."""
         self.nodes.pop(name).__exit__()
 
     # ---- what is left -------------------------------------------------------------------------------------
 
     def shared_memory(self) -> list[str]:
-        """The files in /dev/shm of the nodes."""
         found = [Path(node.inside("/dev/shm")) for node in self.nodes.values()]
         return sorted(
             f"{name}: {path.name}"
@@ -226,7 +224,7 @@ class Cluster:
         )
 
     def processes(self) -> list[str]:
-        """The processes on the nodes other than slurmd."""
+        """The nodes' processes other than slurmd."""
         found = []
         for pid in filter(str.isdecimal, os.listdir("/proc")):
             with contextlib.suppress(OSError):
@@ -239,4 +237,4 @@ class Cluster:
 
 
 MUNGE_FILES = {"socket": "sock", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
-OWN = ("sh", "cat", "slurmd", "")  # a process without words is a zombie
+OWN = ("sh", "cat", "slurmd", "")  # a zombie has no words

@@ -1,4 +1,4 @@
-"""A user of the cluster: submits jobs, waits for them, asks what has become of them."""
+"""A user of the cluster: submits jobs, waits for them, queries their state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from support import processes
 
 PROGRAMS = Path(__file__).parent / "programs"
 REPORT = PROGRAMS / "report.py"
-# Of a command, with its time in the queue; processes.PATIENCE comes on top.
+# A command's limit with its time in the queue, multiplied by processes.PATIENCE.
 SECONDS = 50
 
 
 class User:
-    """Has a home folder on all nodes. A context, for `with`: its commands do not outlive the block."""
+    """Has a home folder on all nodes."""
 
     def __init__(self, cluster: Cluster, home: Path) -> None:
         self.cluster, self.home = cluster, home
@@ -33,7 +33,7 @@ class User:
             return program.finish(seconds)
 
     def job(self, name: str) -> dict[str, str]:
-        """What Slurm knows of the user's job of this name: JobState, ExitCode, Restarts, ..."""
+        """Slurm's record of the user's job: JobState, ExitCode, Restarts, ..."""
         name = self.name_of_job(name)
         lines = self.cluster.ask("scontrol", "-o", "show", "job").splitlines()
         found = [dict(re.findall(r"(\S+?)=(\S*)", line)) for line in lines]
@@ -47,7 +47,7 @@ class User:
         return self.start("srun", "-J", self.name_of_job(name), *words, **variables)
 
     def sbatch(self, script: str, *options: object, name: str = "job", **variables: str) -> processes.Program:
-        """Ends with the job. What the job prints is in the file NAME.out."""
+        """Ends with the job. The job's output is in NAME.out."""
         path = self.home / f"{name}.sh"
         path.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
         output = ["-o", self.home / f"{name}.out", "--open-mode=append"]
@@ -58,14 +58,13 @@ class User:
         return (self.home / f"{name}.out").read_text(errors="replace")
 
     def wait_for_job(self, name: str, *states: str) -> dict[str, str]:
-        """Its record, once it is in one of these states."""
+        """Its record once it is in one of these states."""
         wait_until(
             lambda: self.job(name)["JobState"] in states, f"job {name} in state {' or '.join(states)}", 0.5
         )
         return self.job(name)
 
     def wait_for_ranks(self, ranks: int, folder: str = "ready0") -> None:
-        """Until that many ranks of programs/loop.py are at work."""
         path = self.home / folder
         wait_until(lambda: path.is_dir() and len(list(path.iterdir())) == ranks, f"{ranks} ranks in {folder}")
 
@@ -78,6 +77,6 @@ def wait_until(true: Callable[[], bool], what: str, pause: float = 0.1) -> None:
 
 
 def reports(output: str) -> list[dict[str, str]]:
-    """What the ranks of programs/report.py found, in order of rank."""
+    """Reports of programs/report.py, by rank."""
     (line,) = re.findall(r"^REPORT (.*)$", output, re.MULTILINE)
     return json.loads(line)

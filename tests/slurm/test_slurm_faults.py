@@ -1,4 +1,4 @@
-"""What ends a job early: every survivor names the loss, Slurm says how the job ended, and nothing is left."""
+"""Early ends of jobs: survivors name the loss, Slurm reports the job's end, nothing remains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from slurm_cluster import DOOMED
+from slurm_cluster import KILLED_NODE
 from slurm_user import PROGRAMS, User
 
 LOOP = [sys.executable, "-u", PROGRAMS / "loop.py"]
@@ -15,9 +15,8 @@ KILLED = r"rank 1 \(host \S+, pid \d+\) is gone: its process has ended"
 RAISED = r"rank 1 \(host \S+, pid \d+\) has left the job: .* ArithmeticError: loss is not finite"
 
 
-def survivors(output: str, told: str) -> set[int]:
-    """The ranks that ended with an error that has this pattern."""
-    return {int(rank) for rank in re.findall(rf"^rank (\d) on \S+: .*{told}", output, re.MULTILINE)}
+def survivors(output: str, pattern: str) -> set[int]:
+    return {int(rank) for rank in re.findall(rf"^rank (\d) on \S+: .*{pattern}", output, re.MULTILINE)}
 
 
 @pytest.mark.parametrize(("fault", "mpi"), [("kill", "pmi2"), ("kill", "none"), ("raise", "pmi2")])
@@ -39,7 +38,7 @@ def test_scancel(user: User):
 
 
 def test_the_time_limit(user: User):
-    """Slurm's shortest is a minute, and it looks every half minute."""
+    """Slurm's shortest limit is a minute, checked every half minute."""
     script = f"srun --mpi=pmi2 {words(LOOP)} none"
     with user.sbatch(script, "-N2", "--ntasks-per-node=1", "--time=1") as job:
         assert job.finish(60).status != 0
@@ -58,20 +57,19 @@ def test_requeue(user: User):
 
 
 def test_a_dead_node(user: User):
-    """The node with rank 1 is gone with all that it ran, as without power."""
+    """Rank 1's node disappears with all its processes, as without power."""
     script = f"srun --mpi=pmi2 {words(LOOP)} none"
-    options = ["-p", "rest", "-w", f"n3,{DOOMED}", "-N2", "--ntasks-per-node=1", "--no-requeue"]
+    options = ["-p", "rest", "-w", f"n3,{KILLED_NODE}", "-N2", "--ntasks-per-node=1", "--no-requeue"]
     with user.sbatch(script, *options) as job:
         user.wait_for_ranks(2)
-        user.cluster.kill_node(DOOMED)
+        user.cluster.kill_node(KILLED_NODE)
         assert job.finish(60).status != 0
     user.wait_for_job("job", "NODE_FAIL")
-    told = rf"\[0/2\] mpi-gdr WARN ALIVE rank 1 \(host {DOOMED}, pid \d+\) has not been heard of"
-    assert re.search(told, user.output()), user.output()  # Slurm does not wait for MPI_GDR_HEARTBEAT
+    pattern = rf"\[0/2\] mpi-gdr WARN ALIVE rank 1 \(host {KILLED_NODE}, pid \d+\) has been silent"
+    assert re.search(pattern, user.output()), user.output()  # Slurm does not wait for MPI_GDR_HEARTBEAT
 
 
 def test_nothing_is_left(quiet_cluster):
-    """Of all jobs of this folder, on any node."""
     deadline = time.monotonic() + 20
     while (left := quiet_cluster.processes() + quiet_cluster.shared_memory()) and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""docs/slurm.md: its batch script for Slurm runs as it stands on the page, on CPUs."""
+"""docs/slurm.md: its batch script runs unchanged, on CPUs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from slurm_user import PROGRAMS, User, reports
 
 PAGE = Path(__file__).parents[2] / "docs" / "slurm.md"
-# A user who has four CPUs on a node: options of sbatch come before those of the script.
+# sbatch's options precede the script's: a user with four CPUs on a node.
 SIZES = ["--ntasks-per-node=2", "--cpus-per-task=2"]
 
 
 def script_of_page() -> str:
-    """Less the line that the page marks for GPUs."""
+    """Without the line that the page marks for GPUs."""
     (script,) = re.findall(r"^```bash\n(.*?srun.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     lines = script.splitlines(keepends=True)
     kept = [line for line in lines if "leave it out on CPUs" not in line]
@@ -24,7 +24,7 @@ def script_of_page() -> str:
 
 
 def prepare_home(user: User) -> None:
-    """What the page takes for granted: an environment in ~/venv, and the script in the folder of the job."""
+    """Creates what the page assumes: an environment in ~/venv, and the script in the job's folder."""
     (user.home / "venv").symlink_to(sys.prefix)
     shutil.copy(PROGRAMS / "train.py", user.home)
 

@@ -1,4 +1,4 @@
-"""Every way to start a job under Slurm: all ranks are there, and know where they meet before they do."""
+"""Every way to start a job under Slurm: all ranks exist and have their meeting point before they meet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TWO_NODES = ["n1", "n2"]
 
 
 def check(output: str, hosts: list[str]) -> None:
-    """`hosts`: of the ranks in their order."""
+    """`hosts`: by rank."""
     found = reports(output)
     assert [rank["host"] for rank in found] == hosts
     assert [rank["RANK"] for rank in found] == [str(rank) for rank in range(len(hosts))]
@@ -35,7 +35,7 @@ def test_srun_on_one_node(user: User, options):
 
 @pytest.mark.parametrize("mpi", ["none", "pmix"])
 def test_srun_without_an_mpi_of_its_own(user: User, mpi):
-    """The MPICH wheel does not speak PMIx: either way it starts over torch's store."""
+    """The MPICH wheel lacks PMIx: either way MPI starts over torch's store."""
     with user.srun("-N2", "--ntasks-per-node=1", f"--mpi={mpi}", *PYTHON) as job:
         check(job.finish(50).expect(0), TWO_NODES)
 
@@ -92,7 +92,7 @@ def test_two_jobs_on_the_same_nodes(user: User):
     assert first[0]["MASTER_PORT"] != second[0]["MASTER_PORT"]
 
 
-# What an interactive shell in an allocation has: variables of a rank, though it is none.
+# An interactive shell in an allocation has a rank's variables, but is none.
 SHELL = """
 test "$SLURM_NTASKS $SLURM_PROCID" = "2 0" || exit 3
 python {report} && exit 4
@@ -114,7 +114,7 @@ def test_the_shell_of_an_allocation_is_no_rank(user: User):
 
 
 def test_variables_of_a_job_that_has_ended(user: User):
-    """A shell on the login node has kept them, of an allocation or of a step with one task."""
+    """A shell on the login node has kept the variables of an allocation, or of a step with one task."""
     allocation = slurm_variables(user.run("salloc", "-N1", "-n2", "env").expect(0))
     with user.srun("-N1", "-n1", "env") as job:
         step = slurm_variables(job.finish(50).expect(0))

@@ -1,8 +1,8 @@
-"""The collectives of the soak: each draws its shape from the step's generator, issues the operation, and says
-how to check the result.
+"""The soak's collectives: each draws its shape from the step's generator, issues the operation and returns
+its check.
 
-Inputs are pieces of one table of small whole numbers, so that every rank knows the inputs of all ranks, and
-sums and products of up to 6 ranks are exact in every dtype and in any order.
+Inputs are pieces of one table of small whole numbers: every rank has all ranks' inputs, and sums and
+products of up to 6 ranks are exact in every dtype and order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _values = torch.randint(-2, 3, (MAX_BYTES + OFFSETS,), generator=torch.Generator
 TABLES = {dtype: (_values.abs() if dtype == torch.uint8 else _values).to(dtype) for dtype in DTYPES}
 
 Check = Callable[[], None]
-Pending = tuple[list, Check]  # what to wait for, and then to check
+Pending = tuple[list, Check]  # (works to wait for, then the check)
 
 
 class WrongResult(Exception):
@@ -40,10 +40,7 @@ class WrongResult(Exception):
 
 @dataclass
 class Step:
-    """One operation, the same on all members: `random` has the same state on each of them.
-
-    `me` is the rank in the group, `size` the number of members.
-    """
+    """One operation with equal states of `random` on all members. `me`: rank in the group; `size`: of it."""
 
     group: dist.ProcessGroup
     me: int
@@ -55,7 +52,7 @@ class Step:
         r = self.random
         self.dtype = r.choice(DTYPES)
         self.asynchronous = r.random() < 0.5
-        # Zero, or a size of which each power of two is as likely: most are small, as in training.
+        # Zero, or each power of two with equal probability: most are small, as in training.
         self.bytes = 0 if r.random() < 0.05 else int(2 ** r.uniform(0, 20))
         self.offset = r.randrange(OFFSETS)
         self.description = ""
@@ -64,7 +61,7 @@ class Step:
         return self.bytes // self.dtype.itemsize // blocks
 
     def input(self, rank: int, count: int, salt: int = 0) -> torch.Tensor:
-        """What `rank` contributes. A view of the table: clone it before it is handed to an operation."""
+        """`rank`'s contribution. A view of the table: clone it before an operation gets it."""
         at = (self.offset + 577 * rank + 91 * salt) % OFFSETS
         return TABLES[self.dtype][at : at + count]
 
@@ -72,7 +69,7 @@ class Step:
         return [self.input(rank, count, salt) for rank in range(self.size)]
 
     def empty(self, count: int) -> torch.Tensor:
-        """For an output. Filled with what no input holds."""
+        """An output buffer, filled with a value that no input has."""
         return torch.full((count,), 77, dtype=self.dtype)
 
     def reduction(self) -> dist.ReduceOp:
@@ -139,7 +136,7 @@ def reduce(s: Step) -> Pending:
     work = dist.reduce(tensor, group_dst=root, op=op, group=s.group, async_op=s.asynchronous)
 
     def check() -> None:
-        if s.me == root:  # elsewhere the tensor's content is nobody's promise
+        if s.me == root:  # unspecified on other ranks
             s.expect(tensor, reduced(op, s.inputs(count)), f"{op} to {root}")
 
     return [work], check
@@ -183,7 +180,7 @@ def reduce_scatter(s: Step) -> Pending:
 
 
 def all_to_all_single(s: Step) -> Pending:
-    """Even or uneven; the blocks of one pair of ranks may be empty."""
+    """Even or uneven; blocks may be empty."""
     most = s.count(s.size)
     if s.random.random() < 0.5:
         counts = [[most] * s.size for _ in range(s.size)]
@@ -199,7 +196,6 @@ def all_to_all_single(s: Step) -> Pending:
 
 
 def counts_of(s: Step) -> list[int]:
-    """A count for each rank: equal, or not."""
     most = s.count(s.size)
     if s.random.random() < 0.5:
         return [most] * s.size
@@ -251,7 +247,7 @@ def barrier(s: Step) -> Pending:
 
 
 def ring(s: Step) -> Pending:
-    """Every member to a neighbour at some distance, by batch_isend_irecv or one by one."""
+    """Every member sends to one at a fixed distance, by batch_isend_irecv or one by one."""
     distance, count, batched = s.random.randint(1, s.size), s.count(), s.random.random() < 0.5
     to, source = (s.me + distance) % s.size, (s.me - distance) % s.size
     if to == s.me:
@@ -275,7 +271,7 @@ def ring(s: Step) -> Pending:
 
 
 def any_source(s: Step) -> Pending:
-    """All others to one, which takes them as they come."""
+    """All others send to one, which receives in any order."""
     root, count, tag = s.random.randrange(s.size), s.count(s.size), s.number % 30000
     if s.me != root:
         sent = s.input(s.me, count).clone()

@@ -1,16 +1,15 @@
-"""Soak: random collectives over overlapping groups from several threads, results checked, memory flat.
+"""Soak: random collectives over overlapping groups from several threads; checks results and memory growth.
 
     mpi-gdr run -n 3 tests/soak/soak.py [-n 1000000] [--threads 4] [--seed S]
 
-Each thread has groups of its own: one of all ranks, the others random subsets, which overlap. All ranks draw
-the same operations for thread t, so the order inside a group is equal on all of them; threads and ranks run
-as far ahead of each other as the operations allow. Up to WINDOW asynchronous operations of a thread are under
-way, and are waited for in an order that differs from rank to rank.
+Each thread has its own groups: one of all ranks, the others random, overlapping subsets. All ranks draw the
+same operations for thread t, so the order inside a group is the same; threads and ranks run ahead of each
+other as far as operations allow. A thread has up to WINDOW pending asynchronous operations, which ranks wait
+for in different orders.
 
-Ends with status 1 and the rank, thread and step at the first wrong result or error; also if the memory of a
-rank grows beyond its highest value during warm-up: what malloc has handed out by more than --growth, what is
-resident by more than three times that. The latter grows for longer, until the holes between the plans that
-the groups keep for repeated collectives fit what random sizes ask for.
+Exits with 1 and the rank, thread and step at the first wrong result or error; also if a rank's memory exceeds
+its maximum during warm-up: allocated memory by more than --growth, resident memory by more than three times
+that. The latter grows for longer, until the holes between the groups' cached plans fit random sizes.
 """
 
 import argparse
@@ -33,9 +32,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from operations import OPERATIONS, Step
 
 WINDOW = 8
-GROUPS = 4  # of each thread
+GROUPS = 4  # per thread
 SAMPLE_SECONDS = 1
-WARM_UP = 0.2  # of the steps
+WARM_UP = 0.2  # fraction of the steps
 MIB = 1 << 20
 
 
@@ -64,10 +63,9 @@ libc.mallinfo2.restype = Mallinfo2
 
 
 def memory_now() -> tuple[int, int]:
-    """(bytes that malloc has handed out, bytes resident) of this process.
+    """(bytes allocated by malloc, bytes resident) of this process.
 
-    What malloc keeps of freed memory goes back to the system first: how much that is depends on how the
-    threads happened to meet, and is no leak.
+    Trims malloc first: how much freed memory it keeps depends on thread timing, and is no leak.
     """
     info = libc.mallinfo2()
     libc.malloc_trim(0)
@@ -120,7 +118,7 @@ class Worker:
 
 
 def make_groups(seed, threads):
-    """The groups of each thread, made by all ranks in the same order."""
+    """Each thread's groups, created in the same order on all ranks."""
     draw = random.Random(f"{seed}/groups")
     size = dist.get_world_size()
     result = []
@@ -133,7 +131,7 @@ def make_groups(seed, threads):
 
 
 class Memory:
-    """The highest values of (in use, resident) on this rank, in bytes, during warm-up and after it."""
+    """The maxima of (in use, resident) on this rank, in bytes, during warm-up and after it."""
 
     def __init__(self):
         self.before = self.after = (0, 0)
@@ -147,7 +145,7 @@ class Memory:
         return now
 
     def grown(self):
-        """MiB, of each."""
+        """Growth of each in MiB."""
         return [(after - before) / MIB for before, after in zip(self.before, self.after, strict=True)]
 
     def __str__(self):
@@ -171,7 +169,7 @@ def guarded(worker, rank, arguments):
             file=sys.stderr,
             flush=True,
         )
-        os._exit(1)  # the other threads, and the other ranks, may wait for this one
+        os._exit(1)  # other threads and ranks may wait for this one
 
 
 def main():
@@ -222,7 +220,7 @@ def watch(threads, workers, steps, rank, started):
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     memory = Memory()
-    memory.sample(False)  # a short run may be over before the next
+    memory.sample(False)  # a short run may end before the next sample
     total = steps * len(workers)
     console = Console(stderr=True)
     columns = [TextColumn("soak"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]

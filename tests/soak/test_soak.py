@@ -1,4 +1,4 @@
-"""The soak in short, and that it finds what it is for. In full: `make soak`."""
+"""A short soak, and its detection of faults. In full: `make soak`."""
 
 import re
 import sys
@@ -15,10 +15,10 @@ def soak(size, *arguments):
 
 
 def test_short():
-    """Another seed each time; the output of a failure says how to repeat it."""
+    """A new seed each time; a failure prints how to repeat it."""
     output = soak(3, "-n", "12000").expect()
     assert re.search(r"soak: 12000 collectives on 3 ranks, 4 threads, seed \d+", output)
-    # Two ranks may share a line: print() writes its end by itself.
+    # Two ranks may share a line, because print() writes its end separately.
     assert len(re.findall(r"soak: rank \d: .*? all results right", output)) == 3, output
     sys.path.insert(0, str(SOAK.parent))
     from operations import OPERATIONS
@@ -32,7 +32,7 @@ FAULTS = {
         "a[0][-1:].add_(dist.get_rank())",
         r"rank 1: thread \d step \d+: broadcast of (.*\n)+?.*WrongResult.*: 1 of \d+ elements are wrong",
     ),
-    # Memory that nobody gives back: 1 MiB a call.
+    # A leak of 1 MiB per call.
     "memory": (
         "kept.append(torch.ones(1 << 18))",
         r"memory grew after the warm-up: in use .* allowed are 48 and 144 MiB more; repeat with: .* --seed 1",

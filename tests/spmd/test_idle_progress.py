@@ -1,5 +1,5 @@
-"""A thread enters MPI for ranks that are not in it, where messages go by MPI. The network of these tests,
-libfabric's `sockets`, moves nothing outside MPI; without such a thread not even the start comes to an end."""
+"""A thread enters MPI for ranks outside of it if MPI carries messages. libfabric's `sockets` moves nothing
+outside MPI: without such a thread not even the start completes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from support.spmd import TESTS
 
 PROGRAM = TESTS / "support" / "idle_program.py"
 ONE_NODE = {"MPIR_CVAR_NOLOCAL": "0"}
-# Each rank a node of its own to MPICH, and nothing through our shared memory.
+# Each rank is a node for MPICH, and our shared memory is unused.
 APART = {"MPIR_CVAR_NOLOCAL": "1", "MPI_GDR_P2P": "mpi", "MPIR_CVAR_CH4_NETMOD": "ofi"}
 WEAK = {**APART, "FI_PROVIDER": "sockets"}
 
@@ -32,7 +32,7 @@ def test_start_and_lone_message_need_no_later_call(tmp_path):
         ({**ONE_NODE, "MPI_GDR_P2P": "mpi", "MPI_GDR_IDLE_PROGRESS": "on"}, 0, 1),
         ({**APART, "MPIR_CVAR_CH4_NETMOD": "ucx"}, 0, 0),
         ({**APART, "FI_PROVIDER": "tcp", "MPI_GDR_IDLE_PROGRESS": "off"}, 0, 0),
-        ({**WEAK, "MPIR_CVAR_CH4_OFI_ENABLE_DATA_AUTO_PROGRESS": "1"}, 0, 0),  # the provider has one
+        ({**WEAK, "MPIR_CVAR_CH4_OFI_ENABLE_DATA_AUTO_PROGRESS": "1"}, 0, 0),  # the provider has a thread
     ],
     ids=["shared memory", "messages by MPI", "UCX", "off", "provider"],
 )

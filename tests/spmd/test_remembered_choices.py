@@ -1,4 +1,4 @@
-"""What groups have measured is remembered: a later job of this user begins with it, on all ranks alike."""
+"""Groups' measurements are cached: a later job of this user starts with them, the same on all ranks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ RIVALS = {"staged", "zero_copy"}
 
 
 class Jobs:
-    """Jobs with a cache folder of their own."""
-
     def __init__(self, folder, size: int) -> None:
         self.folder, self.size = folder, size
         self.cache = folder / "cache"
 
     def run(self, **variables: str) -> tuple[dict, str]:
-        """(what rank 0 has written; the output). All ranks must have run the same."""
+        """(rank 0's result, output). All ranks must have run the same."""
         command = [*processes.MPI_GDR_RUN, "-n", str(self.size), PROGRAM, self.folder]
         variables = {"XDG_CACHE_HOME": str(self.cache), **variables}
         output = processes.run(command, timeout=60, **variables).expect(0)

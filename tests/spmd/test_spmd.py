@@ -52,7 +52,7 @@ def test_count_differs(i):
     ],
 )
 def test_harness_reports(tmp_path, tmp_path_factory, selection, messages):
-    # Not in tmp_path: it is named after the selection, and -k also matches folders.
+    # Not in tmp_path: its name contains the selection, and -k also matches folders.
     faults = tmp_path_factory.mktemp("suite") / "test_faults.py"
     faults.write_text(FAULTS)
     with pytest.raises(AssertionError) as caught:
@@ -69,7 +69,7 @@ def test_harness_reports(tmp_path, tmp_path_factory, selection, messages):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_mpi_launcher(tmp_path, size, pytestconfig):
-    selection = [] if size == 3 else ["-k", "not test_pairs"]  # of which one number shows as much
+    selection = [] if size == 3 else ["-k", "not test_pairs"]  # one number of ranks suffices for it
     if size == 4 and not pytestconfig.getoption("--full"):
         selection = ["-m", "smoke"]
     assert run_spmd(tmp_path, "mpi-gdr run", size, "spmd/ranks", *selection) > 0
@@ -81,8 +81,8 @@ def test_store_launchers(tmp_path, launcher):
 
 
 def forced():
-    """Sets of variables that together name every algorithm once. Those for any ranks: the k-th of each
-    collective; the others: all of one name."""
+    """Sets of variables that together name every algorithm once. For any ranks: the k-th one of each
+    collective; otherwise: all of one name."""
     sets = {}
     for algorithm in schedule.algorithms():
         variable, name = algorithm["variable"], algorithm["name"]
@@ -100,11 +100,11 @@ for choice in FORCED.keys() - {"any-1"}:
         FORCED[choice]["MPI_GDR_CHUNK_BYTES"] = "1K"
 FORCED["any-3"]["MPI_GDR_P2P"] = "shm"
 FORCED["native"]["MPI_GDR_P2P"] = "mpi"
-# Two nodes as far as the backend knows: of 3 ranks {0, 1} and {2}.
+# Two nodes for the backend: of 3 ranks {0, 1} and {2}.
 FORCED["two_level"] |= {"MPI_GDR_RANKS_PER_NODE": "2", "MPI_GDR_CHUNK_BYTES": "1K"}
 FORCED["messages"] = {"MPI_GDR_SHM": "off"}
 
-# Those that mpi-gdr selftest forces in test_selftest.py, too, are left to the long run.
+# Others are forced by mpi-gdr selftest in test_selftest.py, too, so only the long run has them.
 IN_CI = ("native", "two_level")
 
 
@@ -126,15 +126,15 @@ def test_fewer_leaders_than_ranks(tmp_path):
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_measured_choices(tmp_path, size):
-    """A machine where the choice may change at any call."""
+    """The choice may change at any call."""
     few = "test_choices or test_all_reduce or test_the_result_is_the_left_fold"
     assert run_spmd(tmp_path, "mpi-gdr run", size, "spmd/ranks", "-k", few) > 0
 
 
 def full_grid(tmp_path, size, **env):
-    """With patience: such runs stand behind everything else on a machine that is shared."""
+    """Long deadlines, because such runs get little of a shared machine."""
     env |= {"SPMD_GROUP_SECONDS": "600", "SPMD_HANG_SECONDS": "1800"}
-    # Memory is kept, not handed back to the kernel and faulted in anew for every tensor.
+    # Memory is kept, not returned to the kernel and faulted in again for every tensor.
     env |= {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
     selection = ["spmd/ranks/test_grid.py", "--full", "-k", "test_product"]
     assert run_spmd(tmp_path, "mpi-gdr run", size, *selection, timeout=7200, **env) > 0
@@ -143,7 +143,7 @@ def full_grid(tmp_path, size, **env):
 @pytest.mark.full
 @pytest.mark.parametrize("size", range(1, 9))
 def test_full_grid(tmp_path, size):
-    """The whole product of tests/spmd/ranks/test_grid.py, of which test_mpi_launcher runs covering pairs."""
+    """The whole product of tests/spmd/ranks/test_grid.py; test_mpi_launcher runs covering pairs."""
     full_grid(tmp_path, size)
 
 

@@ -1,4 +1,4 @@
-"""setup.py as a module, and stand-ins for the programs that it and CMake look for."""
+"""setup.py as a module, and substitutes for programs that it and CMake search for."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-# As in CMakeLists.txt, which also writes the sentence where setup.py finds it.
+# As in CMakeLists.txt, which also writes the sentence for setup.py.
 GIVE_UP = 'function(give_up sentence)\n  message(FATAL_ERROR "GAVE UP: ${sentence}")\nendfunction()\n'
 
 
 def load_setup() -> ModuleType:
-    """It builds nothing unless it is run."""
+    """Importing it builds nothing."""
     spec = importlib.util.spec_from_file_location("mpi_gdr_setup", ROOT / "setup.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

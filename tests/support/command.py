@@ -1,4 +1,4 @@
-"""`mpi-gdr` and its modules as a user's shell would start them, for tests of their output."""
+"""`mpi-gdr` and its modules as in a user's shell, for tests of their output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from . import processes
 
 
 def run_module(module: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs `python -m MODULE ARGUMENTS` in a processes.clean_environment()."""
     return subprocess.run(
         [processes.python(), "-m", module, *arguments],
         capture_output=True,
@@ -32,14 +31,14 @@ def mpi_gdr(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
 
 
 def copy_package(folder: Path) -> dict[str, str]:
-    """A copy of the package in the folder; variables of a Python that imports it instead of the checkout."""
+    """Copies the package into the folder; returns variables of a Python that imports the copy."""
     source = Path(__file__).parents[2] / "mpi_backend"
     shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
     return {"PYTHONPATH": str(folder)}
 
 
 def on_a_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
-    """(status, output) of `mpi-gdr ARGUMENTS`, whose output goes to a terminal of 80 columns."""
+    """(status, output) of `mpi-gdr ARGUMENTS` on a terminal of 80 columns."""
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = [sys.executable, "-m", "mpi_backend", *arguments]
@@ -47,7 +46,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment) as process:
         os.close(its)
         output = b""
-        with contextlib.suppress(OSError):  # the terminal's end, as Linux says it
+        with contextlib.suppress(OSError):  # the terminal's end on Linux
             while read := os.read(ours, 1 << 16):
                 output += read
         status = process.wait(300)

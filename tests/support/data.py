@@ -1,4 +1,4 @@
-"""Inputs of the SPMD tests, which every rank computes for all ranks, and what the operations must give."""
+"""The SPMD tests' inputs, which every rank computes for all ranks, and expected results."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ COUNTS = [0, 1, 7, 4099]
 
 
 def sample(dtype, count, rank, seed=0):
-    """Small whole numbers: sums and products of a few ranks are exact in every dtype, in any order."""
+    """Small whole numbers: sums and products of a few ranks are exact in every dtype and order."""
     generator = torch.Generator().manual_seed(1000 * seed + rank)
     low = 0 if dtype in (torch.uint8, torch.bool) else -2
     values = torch.randint(low, 2 if dtype == torch.bool else 3, (count,), generator=generator)
@@ -29,7 +29,7 @@ def samples(dtype, count, size, seed=0):
 
 
 def reduced(tensors, op):
-    """The reduction of all ranks' tensors, by numpy in float64 (int64 for integers)."""
+    """The reduction of all ranks' tensors by NumPy, in float64 (integers: int64)."""
     dtype = tensors[0].dtype
     wide = np.float64 if dtype.is_floating_point else np.int64
     stack = np.stack(
@@ -54,5 +54,5 @@ def op_name(op):
 
 
 def same(actual, expected):
-    """Equal in shape, dtype and every bit that numbers have (NaN equals NaN)."""
+    """Equal in shape, dtype and value (NaN equals NaN, zeros of either sign are equal)."""
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)

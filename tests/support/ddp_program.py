@@ -26,7 +26,7 @@ class Model(nn.Module):
 
 
 def train(rank, *, branches=False, accumulate=False, hook=None, **arguments):
-    torch.manual_seed(17 + rank)  # different on each rank: DDP must take rank 0's parameters
+    torch.manual_seed(17 + rank)  # DDP must use rank 0's parameters
     model = DDP(Model(), bucket_cap_mb=0.01, **arguments)
     if hook is not None:
         model.register_comm_hook(None, hook)
@@ -74,8 +74,8 @@ def main(backend, folder):
         "sharded": train_sharded(rank),
     }
     torch.save(results, Path(folder) / f"{backend}-{rank}.pt")
-    # Gloo's thread may still hold a tensor of the last collective, and aborts if it has to release that while
-    # Python shuts down: leave together, and behind a collective that carries none.
+    # Gloo's thread may still hold a tensor of the last collective, and aborts if it releases it while Python
+    # shuts down; a barrier carries none.
     dist.barrier()
     dist.destroy_process_group()
 

@@ -20,7 +20,7 @@ def main(folder):
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     dist.init_process_group("mpi-gdr")
     rank, size = dist.get_rank(), dist.get_world_size()
-    # A second group in each attempt, under the same name and keys of the store as in the one before.
+    # Has the same name and keys in the store as the previous attempt's.
     pair = dist.new_group(list(range(size)))
     alive = torch.ones(1)
     dist.all_reduce(alive, group=pair)

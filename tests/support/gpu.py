@@ -1,7 +1,7 @@
-"""What tests/gpu/ranks shares: the device, inputs, a float64 reference by NumPy or CuPy, slow kernels.
+"""Shared by tests/gpu/ranks: the device, inputs, a float64 reference by NumPy or CuPy, slow kernels.
 
-SPMD_DEVICE=cpu|cuda|simgpu says on what the tensors are (simgpu: the simulated accelerator, tests/fakecuda),
-SPMD_REFERENCE=numpy|cupy who computes what must come out.
+SPMD_DEVICE=cpu|cuda|simgpu selects the device (simgpu: the simulated accelerator, tests/fakecuda),
+SPMD_REFERENCE=numpy|cupy the reference.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import torch
 from .data import op_name, sample
 
 if os.environ.get("SPMD_DEVICE") == "simgpu":
-    from fakecuda import simgpu  # which makes it a device of torch's
+    from fakecuda import simgpu  # makes it a device of torch
 
     simgpu.serve()
 
@@ -22,7 +22,7 @@ DEVICE = torch.device(os.environ.get("SPMD_DEVICE", "cpu"))
 ON_CUDA = DEVICE.type == "cuda"
 ON_SIMGPU = DEVICE.type == "simgpu"
 HAS_STREAMS = ON_CUDA or ON_SIMGPU
-# What torch takes for this backend and this device.
+# The backend's name for torch on this device.
 BACKEND = "cpu:mpi-gdr,simgpu:mpi-gdr" if ON_SIMGPU else "mpi-gdr"
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 DTYPES += [torch.int32, torch.int64, torch.uint8, torch.bool, torch.complex64]
@@ -38,7 +38,7 @@ def inputs(dtype, count, size, seed=0):
 
 
 def reduced(tensors, op):
-    """The reduction of all ranks' tensors, in float64, complex128 or int64; a CPU tensor of their dtype."""
+    """The reduction of all ranks' tensors in float64, complex128 or int64, as a CPU tensor of their dtype."""
     dtype = tensors[0].dtype
     real = torch.float64 if dtype.is_floating_point else torch.int64
     arrays = [_array(t.to(torch.complex128 if dtype.is_complex else real)) for t in tensors]
@@ -47,7 +47,7 @@ def reduced(tensors, op):
     for array in arrays[1:]:
         total = getattr(_library(), fold[op_name(op)])(total, array)
     if op_name(op) == "AVG":
-        total = total / len(tensors)  # of integers: towards zero, by the conversion below
+        total = total / len(tensors)  # integers: the conversion below truncates
     if _library() is not numpy:
         total = total.get()
     result = torch.from_numpy(numpy.ascontiguousarray(total))
@@ -68,7 +68,7 @@ def _array(tensor):
 
 
 def reductions(dtype):
-    """The operations that are defined on it, SUM first."""
+    """The operations defined on the dtype, SUM first."""
     from torch.distributed import ReduceOp as Op
 
     found = [Op.SUM]
@@ -80,7 +80,7 @@ def reductions(dtype):
 
 
 def check(actual, expected, rounds=False):
-    """Bits, or where the result `rounds`, to two units in the last place."""
+    """Compares bits, or if the result `rounds`, to two units in the last place."""
     assert actual.device.type == DEVICE.type, actual.device
     tolerance = 0.0
     if rounds and (expected.dtype.is_floating_point or expected.dtype.is_complex):
@@ -89,7 +89,7 @@ def check(actual, expected, rounds=False):
 
 
 def note(name, value):
-    """A finding that is no failure, for whoever reads the results: a line of the file SPMD_NOTES."""
+    """Appends a finding that is no failure to the file SPMD_NOTES."""
     if os.environ.get("RANK", "0") == "0" and (path := os.environ.get("SPMD_NOTES")):
         with open(path, "a") as file:
             file.write(f"{name}, {os.environ.get('WORLD_SIZE', '1')} ranks\t{value}\n")
@@ -103,7 +103,7 @@ def streams(count):
 
 
 def use(stream):
-    """torch's current stream, within the block."""
+    """A context in which `stream` is torch's current one."""
     return stream if HAS_STREAMS else contextlib.nullcontext()
 
 
@@ -113,22 +113,22 @@ def synchronize():
 
 
 def idle():
-    """Whether the current stream has done all that it was given."""
+    """Whether the current stream has completed all its work."""
     return not HAS_STREAMS or torch.accelerator.current_stream().query()
 
 
 def new_graph():
-    """A torch.cuda.CUDAGraph, or what stands for it; to be filled by captured()."""
+    """A torch.cuda.CUDAGraph or its substitute; captured() fills it."""
     return torch.cuda.CUDAGraph() if ON_CUDA else simgpu.Graph()
 
 
 def captured(graph, stream=None):
-    """Work of the block is recorded into the graph, on this stream or one of its own, and not run."""
+    """Records the block's work into the graph without running it, on this or a new stream."""
     return torch.cuda.graph(graph, stream=stream) if ON_CUDA else simgpu.graph(graph, stream)
 
 
 def allocate_and_free(megabytes=1):
-    """Calls that may wait for the whole device: cudaMalloc and cudaFree."""
+    """cudaMalloc and cudaFree, which may wait for the whole device."""
     if ON_CUDA:
         torch.cuda.empty_cache()
         torch.empty(megabytes << 20, dtype=torch.uint8, device=DEVICE)
@@ -148,7 +148,6 @@ def _cycles_per_ms():
 
 
 def sleep(milliseconds):
-    """Keeps the current stream busy for so long."""
     if ON_CUDA:
         torch.cuda._sleep(int(milliseconds * _cycles_per_ms()))
     elif ON_SIMGPU:
@@ -156,7 +155,7 @@ def sleep(milliseconds):
 
 
 def late(count, value, milliseconds=20):
-    """A tensor whose value is written by the end of a slow kernel."""
+    """A tensor whose value is written at the end of a slow kernel."""
     tensor = torch.zeros(count, device=DEVICE)
     sleep(milliseconds)
     return tensor.fill_(value)

@@ -1,15 +1,14 @@
-"""The small training of training.py on the device of tests/gpu/ranks."""
+"""training.py on the device of tests/gpu/ranks."""
 
 import torch.distributed as dist
 
 from . import training
 from .gpu import DEVICE
 
-TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}  # the device's tanh is not the CPU's
+TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}  # the device's tanh differs from the CPU's
 
 
 def train(model):
-    """This rank's steps on its own batches."""
     optimizer = training.sgd(model)
     for step in range(training.STEPS):
         training.loss_of(model(training.batch(dist.get_rank(), step).to(DEVICE))).backward()
@@ -18,7 +17,7 @@ def train(model):
 
 
 def check_model(model, size):
-    """Its parameters are on the device, and what one process computes."""
+    """Its parameters are on the device and equal one process's."""
     state = {}
     for name, parameter in model.named_parameters():
         full = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter

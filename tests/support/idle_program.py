@@ -1,4 +1,4 @@
-"""A rank that is not in MPI while what it sent may still lie in a buffer: `idle_program.py FOLDER`."""
+"""A rank outside of MPI while its message may still be in a buffer: `idle_program.py FOLDER`."""
 
 import sys
 import time

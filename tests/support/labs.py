@@ -1,5 +1,3 @@
-"""Running an example on some ranks, for its test."""
-
 from __future__ import annotations
 
 import json
@@ -12,7 +10,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name: str, out: Path, *arguments: str, ranks: int = 2, timeout: float = 120) -> tuple[str, dict]:
-    """What it printed, and its result.json. No launcher for one rank."""
+    """(output, result.json) of an example; without a launcher for one rank."""
     launcher = [*processes.MPI_GDR_RUN, "-n", str(ranks)] if ranks > 1 else [sys.executable]
     command = [*launcher, str(EXAMPLES / name), "--device=cpu", f"--out={out}", *arguments]
     output = processes.run(command, timeout=timeout).expect(0)

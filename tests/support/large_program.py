@@ -1,14 +1,12 @@
-"""More than 2^31 elements, of one byte each, on two ranks: every element of what arrives is checked.
-
-Takes about 6 GiB of memory in all. Prints the checks that passed.
-"""
+"""More than 2^31 one-byte elements on two ranks: checks every received element and prints the passed checks.
+Needs about 6 GiB of memory."""
 
 import torch
 import torch.distributed as dist
 
 COUNT = 2**31 + 5
-STEP = 2**24  # elements looked at together
-PERIOD = 251  # a prime: a shift by any power of two shows
+STEP = 2**24  # elements compared at once
+PERIOD = 251  # a prime: exposes shifts by any power of two
 ROW = (torch.arange(STEP + PERIOD) % PERIOD).to(torch.uint8)
 
 

@@ -1,5 +1,5 @@
-"""Software GPUs that leave something out (tests/fakecuda/gpu/mutant.hpp): which places there are, what each
-is, and whether a program notices that it is gone."""
+"""Software GPUs that omit something (tests/fakecuda/gpu/mutant.hpp): the places, their descriptions, and
+whether a program detects the omission."""
 
 from __future__ import annotations
 
@@ -44,22 +44,21 @@ def run_case(programs: dict[str, Path], case: str, limit: int = 50, **environmen
 def come_to(
     programs: dict[str, Path], folder: Path, chosen: Iterable[str], least: int
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """Of the chosen cases: those that come to each place, and how many seconds each may take, ten times what
-    it does, and `least`."""
+    """({place: chosen cases that reach it}, {case: limit in s, ten times its duration, at least `least`})."""
     cases, limits = defaultdict(list), {}
     for case in chosen:
-        told = folder / case
+        places_file = folder / case
         began = time.monotonic()
-        run_case(programs, case, FAKECUDA_PLACES=str(told)).expect(0)
+        run_case(programs, case, FAKECUDA_PLACES=str(places_file)).expect(0)
         limits[case] = max(least, round(10 * (time.monotonic() - began)))
-        for place in told.read_text().split():
+        for place in places_file.read_text().split():
             if case not in cases[place]:
                 cases[place].append(case)
     return cases, limits
 
 
 def ptx_places() -> dict[str, str]:
-    """All of the PTX, and what they are: "fence 0 of write_kernel<uint>", counted in the kernel."""
+    """All of the PTX, and what they are: "fence 0 of write_kernel", counted in the kernel."""
     places = {}
     folder = simgpu_build.BUILD / "tests/fakecuda/gpu"
     for source in (*sorted(folder.glob("reduce_*.cpp")), folder / "flag_kernels.cpp"):  # not the probe's
@@ -79,14 +78,12 @@ def ptx_places() -> dict[str, str]:
 
 
 def _short(mangled: str, file: str) -> str:
-    match = re.search(r"\d([a-z][a-z_]*_kernel)(?:I([jm])E)?", mangled)
-    if file != "flag_kernels":
-        return f"{match[1]} of {file}"
-    return match[1] + {"j": "<32>", "m": "<64>", None: ""}[match[2]]
+    match = re.search(r"\d([a-z][a-z_]*_kernel)", mangled)
+    return match[1] if file == "flag_kernels" else f"{match[1]} of {file}"
 
 
 def host_place(program: Path, place: str) -> str | None:
-    """Such as "event peer_execution.cpp: device.order(caller, first);". None: it is no code of csrc."""
+    """Such as "event peer_execution.cpp: device.order(caller, first);". None: not code of csrc."""
     kind, module, offset = re.split("[:+]", place)
     if module != program.name:
         return None
@@ -99,22 +96,22 @@ def host_place(program: Path, place: str) -> str | None:
 
 
 def outcome(programs: dict[str, Path], place: str, cases: list[str], limits: dict[str, int]) -> str | None:
-    """How the first case that notices it ends; None: no case does."""
+    """How the first case that detects it ends; None: no case does."""
     for case in cases:
         result = run_case(programs, case, limits[case], FAKECUDA_MUTANT=place)
         if result.status != 0:
             how = "hangs" if " hangs" in result.output else "fails"
-            said = re.findall(r"rank \d of \d: (.*)|fakecuda: (.*)", result.output)
-            return f"{case} {how}" + (f": {''.join(said[0])[:90]}" if said else "")
+            messages = re.findall(r"rank \d of \d: (.*)|fakecuda: (.*)", result.output)
+            return f"{case} {how}" + (f": {''.join(messages[0])[:90]}" if messages else "")
     return None
 
 
 def binding_place(library: Path, place: str) -> str | None:
-    """Such as "event of mpi_gdr::launch". None: it is not the library's, or the programs above have it."""
+    """Such as "event of mpi_gdr::launch". None: not the library's, or covered by the programs above."""
     kind, module, offset = re.split("[:+]", place)
     if module != library.name:
         return None
     command = ["addr2line", "-f", "-C", "-e", str(library), hex(int(offset, 16) - 1)]
     function = subprocess.run(command, capture_output=True, text=True).stdout.partition("(")[0]
-    engine = ("PeerExecution", "StreamExecution", "submit_captured", "ProgramFlags", "launch")
+    engine = ("PeerExecution", "StreamExecution", "submit_captured", "DeviceProgram", "SlotUse", "launch")
     return None if function.removeprefix("mpi_gdr::").startswith(engine) else f"{kind} of {function}"

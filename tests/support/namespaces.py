@@ -1,4 +1,4 @@
-"""Namespaces of Linux, so that a fault of a whole machine strikes the ranks of one test only."""
+"""Linux namespaces, which confine a machine's faults to the ranks of one test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 TOOLS = ("ip", "unshare", "nsenter", "mount", "hostname")
 
 
-def hindrance() -> str:
+def why_unavailable() -> str:
     if os.geteuid() != 0:
         return "making namespaces needs root"
     if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
@@ -20,8 +20,8 @@ def hindrance() -> str:
 
 
 class Namespaces:
-    """Held by a shell, the first process in them, which reaps orphans and ends when its input does: at the
-    latest when this process ends, however it does. A context."""
+    """Context manager. Held by a shell, the first process in them, which reaps orphans and ends with its
+    input, at the latest with this process, however it ends."""
 
     def __init__(self, name: str, setup: str) -> None:
         kinds = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -32,20 +32,20 @@ class Namespaces:
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the tests, which end it
         )
-        said = self._holder.stdout.readline()
+        first_line = self._holder.stdout.readline()
         children = f"/proc/{self._holder.pid}/task/{self._holder.pid}/children"
         with open(children) as file:
-            self.pid = file.read().split()[0] if said else ""
-        if not said:
+            self.pid = file.read().split()[0] if first_line else ""
+        if not first_line:
             self.__exit__()
             raise RuntimeError(f"could not set up the namespaces of {name}")
 
     def inside(self, path: str) -> str:
-        """Where a file that its processes know by this absolute path is found from here."""
+        """The path, from here, of a file with this absolute path inside."""
         return f"/proc/{self.pid}/root{path}"
 
     def enter(self, *kinds: str) -> list[str]:
-        """Words to put before a command, to run it inside."""
+        """Prefix of a command that runs inside."""
         return ["nsenter", "-t", self.pid, *(kinds or ("-n", "-u", "-i", "-m", "-p")), "--"]
 
     def ip(self, *words: str) -> None:
@@ -55,7 +55,7 @@ class Namespaces:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._holder.kill()  # its child goes with it
+        self._holder.kill()  # its child ends, too
         self._holder.wait()
         self._holder.stdin.close()
         self._holder.stdout.close()

@@ -1,6 +1,6 @@
-"""Covering arrays of strength 2: few rows in which every pair of values that can occur together does.
+"""Covering arrays of strength 2: few rows that contain every pair of values that can occur together.
 
-Faults of a library with many parameters are mostly due to one value or to two together (Kuhn, Wallace, Gallo,
+Most faults of a library with many parameters depend on one value or on two together (Kuhn, Wallace, Gallo,
 "Software fault interactions and implications for software testing", IEEE TSE 30(6), 2004).
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
-CANDIDATES = 50  # rows looked at for each row taken: more make the array a little smaller
+CANDIDATES = 50  # examined per chosen row: more make the array a little smaller
 
 
 def rows(parameters: Mapping[str, Sequence[Any]], allowed: Callable[..., bool]) -> list[dict[str, Any]]:
-    """The full product, less the rows for which `allowed(**row)` is false."""
+    """The full product without the rows for which `allowed(**row)` is false."""
     names = list(parameters)
     every = (dict(zip(names, values, strict=True)) for values in product(*parameters.values()))
     return [row for row in every if allowed(**row)]
@@ -27,14 +27,14 @@ def pairs(row: Mapping[str, Any]) -> Iterable[tuple]:
 
 
 def covering(parameters: Mapping[str, Sequence[Any]], allowed: Callable[..., bool]) -> list[dict[str, Any]]:
-    """Allowed rows that hold every pair that any allowed row holds; greedily few, equal at every call."""
+    """Allowed rows that contain every pair of any allowed row; greedily few, deterministic."""
     generator = random.Random(0)
     full = rows(parameters, allowed)
     rows_with: dict[tuple, list[int]] = {}
     for index, row in enumerate(full):
         for pair in pairs(row):
             rows_with.setdefault(pair, []).append(index)
-    missing = dict.fromkeys(rows_with)  # a set that keeps its order
+    missing = dict.fromkeys(rows_with)  # an ordered set
     taken = []
     while missing:
         able = rows_with[next(iter(missing))]

@@ -1,4 +1,4 @@
-"""Starting programs for tests: a session of their own, a deadline, and the end of the output if they fail."""
+"""Starts programs for tests: in their own sessions, with a deadline and the output's end on failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 BIN = Path(sys.executable).parent
 MPI_GDR_RUN = [sys.executable, "-m", "mpi_backend", "run"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-# Variables of a launcher or of a rendezvous: the tests themselves may run inside one.
+# Variables of a launcher or a rendezvous around the tests.
 _FOREIGN = (
     "PMI",
     "PMIX",
@@ -35,18 +35,18 @@ _FOREIGN = (
     "SPMD_",
 )
 _FOREIGN_NAMES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
-_KEPT = {"MPI_GDR_MPI_LIBRARY"}  # whoever names it tests with that MPI
+_KEPT = {"MPI_GDR_MPI_LIBRARY"}  # selects the MPI under test
 
 
 class Result(NamedTuple):
-    status: int | None  # None: ran past the deadline
+    status: int | None  # None: exceeded the deadline
     output: str  # stdout and stderr in the order of writing
 
     def tail(self, characters: int = 6000) -> str:
         return self.output[-characters:]
 
     def expect(self, status: int = 0) -> str:
-        """The output of a program that must have ended with this status."""
+        """The output; asserts the exit status."""
         ended = "ran past its deadline" if self.status is None else f"status {self.status}"
         assert self.status == status, f"{ended}, expected status {status}; output:\n{self.tail()}"
         return self.output
@@ -57,20 +57,19 @@ _environments = itertools.count()
 
 @functools.cache
 def _caches() -> Path:
-    """A folder of this process, with one in it for each environment that a program makes use of."""
+    """A folder of this process, with a subfolder per environment that a program uses."""
     folder = tempfile.mkdtemp(prefix="mpi-gdr-caches-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
-    """The environment of a login shell, one thread per rank, plus `extra`.
+    """A login shell's environment with one thread per rank, plus `extra`.
 
-    Each connection of a TCPStore looks up its address backwards. RES_OPTIONS: where no name server answers,
-    that takes one second instead of five. XDG_CACHE_HOME: no job begins with what an
-    earlier one has measured.
+    RES_OPTIONS: a TCPStore looks up each connection's address, which takes one second instead of five without
+    a name server. XDG_CACHE_HOME: no job starts with an earlier one's measurements.
     """
-    # One by one: pytest changes the environment between tests, while threads of a fixture start jobs.
+    # Copied one by one: pytest changes the environment between tests, while a fixture's threads start jobs.
     names = [k for k in list(os.environ) if k in _KEPT or not (k.startswith(_FOREIGN) or k in _FOREIGN_NAMES)]
     env = {k: value for k in names if (value := os.environ.get(k)) is not None}
     env["RES_OPTIONS"] = "timeout:1 attempts:1"
@@ -79,16 +78,16 @@ def clean_environment(**extra: str) -> dict[str, str]:
 
 
 def python() -> str:
-    """What runs programs of Python. tests/conftest.py puts another one here, which need not import torch."""
+    """The interpreter for programs; tests/conftest.py replaces it by one that need not import torch."""
     return sys.executable
 
 
-# Every limit here is for a machine that does nothing else. Only a hang needs it, so a busy machine gets more.
+# Limits are for an idle machine, but only a hang reaches them, so a busy machine gets more.
 PATIENCE = 4
 
 
 class Program:
-    """A running program with all its children. Use as a context: nothing of it outlives the block."""
+    """A running program with all its children. Context manager: nothing of it outlives the block."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> None:
         words = [python() if command[0] == sys.executable else str(command[0]), *map(str, command[1:])]
@@ -113,7 +112,7 @@ class Program:
         self._log.close()
 
     def finish(self, timeout: float) -> Result:
-        """Status None: it was killed after PATIENCE times as many seconds."""
+        """Status None: killed after PATIENCE * timeout seconds."""
         try:
             status: int | None = self.process.wait(PATIENCE * timeout)
         except subprocess.TimeoutExpired:
@@ -131,7 +130,7 @@ def run(command: Sequence[str], timeout: float = 120, cwd: str | None = None, **
 
 
 def run_apart(size: int, script: Path | str, *args: str, timeout: float = 120, **env: str) -> list[Result]:
-    """The script once per rank, without any launcher that would end the others when one ends."""
+    """Runs the script once per rank, without a launcher that would end the others with the first."""
     port = str(free_port())
     with contextlib.ExitStack() as stack:
         programs = []
@@ -146,7 +145,7 @@ def run_apart(size: int, script: Path | str, *args: str, timeout: float = 120, *
 
 
 def mpiexec() -> str:
-    """The launcher that belongs to the MPI that ranks load."""
+    """The launcher of the MPI that ranks load."""
     from mpi_backend.run import find_mpiexec
 
     found = find_mpiexec()
@@ -155,9 +154,8 @@ def mpiexec() -> str:
 
 
 def free_port() -> int:
-    """A port that stays free until a job listens there: below those that the kernel gives to whoever asks for
-    any, such as the listeners of MPI libraries, which would answer a store's clients by hanging up; and no
-    other call gets it, in any process, until this one ends: a name is bound for it."""
+    """A port that stays free until a job listens there: below the ephemeral ones, which MPI libraries'
+    listeners get, and reserved by a bound name against other calls, in any process, until this one ends."""
     below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.SystemRandom().randrange(10_000, below)

@@ -1,4 +1,4 @@
-"""What MPI leaves in shared memory: its files have names in /dev/shm until all ranks have attached."""
+"""MPI's remains in shared memory: its files have names in /dev/shm until all ranks have attached."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-PATIENCE = 60  # seconds in which a job beside ours gets through MPI_Init
+PATIENCE = 60  # seconds for a concurrent job to pass MPI_Init
 NAMES = ("mpich_shm*", "mpich_shar_tmp*")  # MPICH 5; MPICH 4.0 and MVAPICH 4.0
 
 
@@ -17,10 +17,7 @@ def files() -> set[Path]:
 
 @contextlib.contextmanager
 def nothing_left() -> Iterator[None]:
-    """Fails if a file that was not there before the block stays behind it.
-
-    Jobs of other tests and of other people come and go, and so do their files. One that was left stays.
-    """
+    """Fails if the block leaves new files behind. Files of concurrent jobs disappear within PATIENCE."""
     before = files()
     yield
     left = files() - before

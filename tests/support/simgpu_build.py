@@ -1,7 +1,6 @@
-"""Builds tests/fakecuda, the software CUDA and torch's device on it: once for all ranks and runs.
+"""Builds tests/fakecuda, the software CUDA and torch's device on it, once for all ranks and runs.
 
-In the folder of the package's own build, with what that took: its object files of the CUDA library are linked
-once more.
+In the package's own build folder and with its tools: the CUDA library's object files are linked again.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ INPUTS = ("csrc/common", "csrc/device", "tests/fakecuda")
 
 
 def missing() -> str | None:
-    """Why it cannot be built here."""
+    """Why it cannot be built here, or None."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return "the software CUDA switches between threads on x86-64 only"
     if not (BUILD / "CMakeCache.txt").exists():
@@ -38,7 +37,7 @@ def missing() -> str | None:
 
 
 def compiled() -> Path:
-    """The library, built if anything of it has changed, by whoever comes first."""
+    """The library; the first caller rebuilds it after changes."""
     if why := missing():
         raise RuntimeError(f"simgpu: {why}")
     stamp = FOLDER / f"built-{_digest(torch.__version__, _inputs())}"
@@ -51,14 +50,13 @@ def compiled() -> Path:
 
 
 def program(target: str) -> Path:
-    """A test of tests/fakecuda, built if anything has changed."""
+    """A test program of tests/fakecuda, rebuilt after changes."""
     with _alone():
         _build(target)
     return next(path for path in (FOLDER / target, BUILD / "tests/fakecuda" / target) if path.exists())
 
 
 def nvcc() -> Path:
-    """That which the package was built with."""
     return Path(_setting("MPI_GDR_NVCC"))
 
 

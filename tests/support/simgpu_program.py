@@ -1,6 +1,6 @@
-"""What simgpu promises, in one process, because torch takes one such device per process.
+"""Checks simgpu's promises in one process, because torch allows one such device per process.
 
-All functions check_*, here and in simgpu_streams.py; the arguments name those to leave out.
+Runs all functions check_*, here and in simgpu_streams.py, except those named by arguments.
 """
 
 import ctypes
@@ -105,7 +105,7 @@ def check_several_devices():
     assert ready.query() and far.tolist() == [3] * 5
 
 
-def check_forked_children_are_told():
+def check_forked_children_get_an_error():
     if child := os.fork():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         return
@@ -137,7 +137,7 @@ def check_graphs():
         between.copy_(given)
         event = torch.Event(device="simgpu")
         event.record()
-        with side:  # gets into the capture by waiting
+        with side:  # joins the capture by waiting
             event.wait()
             result.copy_(between)
             event.record()
@@ -184,7 +184,7 @@ def check_the_library_for_the_backend():
 
 
 def check_failures_are_raised():
-    """The last one: the device stays broken."""
+    """Runs last: the device stays broken."""
     index = on_device([99])
     try:
         torch.zeros(3, device="simgpu").index_select(0, index)

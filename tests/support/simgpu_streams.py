@@ -1,4 +1,4 @@
-"""What simgpu promises of order, streams and memory. simgpu_program.py runs it."""
+"""simgpu's promises on order, streams and memory; run by simgpu_program.py."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ import time
 import torch
 from fakecuda import simgpu
 
-# Long enough to tell "at once" from "after the kernel", short enough to wait for.
+# ms: long enough to distinguish "at once" from "after the kernel".
 SLOW = 150
 POISON = 0xF7
 DEVICES = int(os.environ.get("FAKECUDA_DEVICES", "1"))
@@ -44,7 +44,7 @@ class Stopwatch:
         self.ms = (time.monotonic() - self.began) * 1e3
 
 
-def check_torch_knows_the_accelerator():
+def check_torch_has_the_accelerator():
     assert torch.accelerator.current_accelerator() == torch.device("simgpu")
     assert torch.accelerator.is_available() and torch.accelerator.device_count() == DEVICES
     assert torch.accelerator.current_device_index() == torch.simgpu.current_device() == 0
@@ -86,7 +86,7 @@ def check_events_order_streams():
     main, side = simgpu.current_stream(), stream_apart()
     event = torch.Event()
     assert event.query()
-    event.wait(side)  # of nothing
+    event.wait(side)  # without a record
     simgpu.fill_later(tensor, 5, SLOW)
     event.record()
     with Stopwatch() as wait:
@@ -105,7 +105,7 @@ def check_an_event_stands_for_its_latest_record():
     side, event = stream_apart(), torch.Event()
     simgpu.fill_later(first, 1, SLOW // 3)
     event.record()
-    event.wait(side)  # for this record, whatever comes after
+    event.wait(side)  # this record, not later ones
     simgpu.fill_later(second, 2, SLOW)
     event.record()
     with side:
@@ -119,7 +119,7 @@ def check_an_event_stands_for_its_latest_record():
     assert tensor.tolist() == [1] * 4 and second.tolist() == [2] * 4
 
 
-def check_events_tell_the_time():
+def check_events_measure_time():
     begin, end = torch.Event(enable_timing=True), torch.Event(enable_timing=True)
     begin.record()
     simgpu.sleep(SLOW)
@@ -138,7 +138,7 @@ def check_streams_of_the_pool():
         thread = threading.Thread(target=lambda: seen.append(simgpu.current_stream()))
         thread.start()
         thread.join()
-    assert seen == [simgpu.default_stream()]  # each thread has a current stream of its own
+    assert seen == [simgpu.default_stream()]  # each thread has its own current stream
 
 
 def check_memory_is_reused_at_once():
@@ -161,8 +161,8 @@ def check_memory_is_reused_at_once():
     assert tensor.data_ptr() == address
 
 
-def check_late_readers_meet_poison():
-    """What a backend does that neither keeps a tensor nor records its stream."""
+def check_late_readers_read_poison():
+    """As by a backend that neither keeps a tensor nor records its stream."""
     for keep in (False, True):
         main, side = simgpu.current_stream(), stream_apart()
         tensor = torch.ones(100, dtype=torch.uint8, device="simgpu")
@@ -186,12 +186,12 @@ def check_copies():
     simgpu.sleep(SLOW)
     with Stopwatch() as issue:
         device.copy_(host, non_blocking=True)
-    host.zero_()  # was read at once
+    host.zero_()  # has been read already
     assert issue.ms < SLOW / 2
     back = torch.empty(1000)
     back.copy_(device, non_blocking=True)  # pageable: waits
     assert back.tolist() == list(range(1000))
-    # Layouts and types that differ.
+    # Differing layouts and types.
     turned = device.view(20, 50).t()
     assert torch.equal(turned.cpu(), back.view(20, 50).t())
     assert torch.equal(turned.to(torch.int64).contiguous().cpu(), back.view(20, 50).t().long())
@@ -218,12 +218,12 @@ def check_pinned_memory():
     assert issue.ms < SLOW / 2 and early == [1] * 1000
     simgpu.synchronize()
     assert pinned.tolist() == [6] * 1000
-    # The device reads pinned memory late: as the host has left it by then ...
+    # The device reads pinned memory late, as the host has left it by then ...
     simgpu.sleep(SLOW)
     device.copy_(pinned, non_blocking=True)
     pinned.fill_(8)
     assert device.eq(8).all().item()
-    # ... and it is kept for that long if it is freed.
+    # ... and freed memory is kept until then.
     simgpu.sleep(SLOW)
     device.copy_(torch.full((1000,), 9.0).pin_memory(), non_blocking=True)
     torch.empty(1000, pin_memory=True).fill_(10)
@@ -238,7 +238,7 @@ def check_allocation_waits_for_the_device():
         thread = threading.Thread(target=simgpu.malloc_free)
         thread.start()
         time.sleep(SLOW / 4 / 1e3)
-        with torch.Stream(), Stopwatch() as submit:  # is shut out meanwhile, whatever the stream
+        with torch.Stream(), Stopwatch() as submit:  # blocked meanwhile on any stream
             torch.zeros(1, device="simgpu")
         thread.join()
     assert malloc.ms >= SLOW * 0.9 and submit.ms >= SLOW / 4, (malloc.ms, submit.ms)

@@ -1,4 +1,4 @@
-"""Sites for `mpi-gdr doctor`: facts of a good one, but for what a test says."""
+"""Sites for `mpi-gdr doctor`: facts of a working one, with a test's changes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ WORKS = {"process_vm_readv": "", "memfd_create": "", "dumpable": ""}
 
 def extension(launcher="", shared=("", ""), bound=""):
     return SimpleNamespace(
-        objection_to_launcher=lambda size: launcher, node_problems=lambda ranks: (*shared, bound)
+        explain_launcher_mismatch=lambda size: launcher, node_problems=lambda ranks: (*shared, bound)
     )
 
 
 def site(tmp_path, env=None, job=ALONE, files=None, links=None, **known):
-    """A well site, but for what is given. `files`: text by path, of /proc and /sys."""
+    """A working site with changes. `files`: {path of /proc or /sys: text}."""
     for path, text in (files or {}).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)

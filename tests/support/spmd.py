@@ -1,4 +1,4 @@
-"""The outer side of the SPMD tests: starts the ranks, and turns what they report into one verdict."""
+"""Starts the ranks of SPMD tests and combines their reports into one verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import processes
 
 TESTS = Path(__file__).parents[1]
 MAIN = TESTS / "support" / "spmd_main.py"
-GROUP_SECONDS = int(os.environ.get("SPMD_GROUP_SECONDS", "45"))  # timeout of the process group in the ranks
+GROUP_SECONDS = int(os.environ.get("SPMD_GROUP_SECONDS", "45"))  # timeout of the ranks' process group
 
 
 def run_spmd(
@@ -23,9 +23,10 @@ def run_spmd(
     mpiexec: str | None = None,
     **env: str,
 ) -> int:
-    """Runs pytest with `arguments` (files, selection) on `size` ranks; the number of tests that all passed.
+    """Runs pytest with `arguments` (files, selection) on `size` ranks; returns the number of tests that
+    passed on all.
 
-    `mpiexec`: what `mpi-gdr run` starts instead of the launcher of the MPI that the extension was built for.
+    `mpiexec`: launcher for `mpi-gdr run`, by default that of the loaded MPI.
     """
     reports.mkdir(exist_ok=True)
     chosen = ["--mpiexec", mpiexec] if mpiexec else []
@@ -47,7 +48,7 @@ def run_spmd(
 
 
 def read_reports(reports: Path, size: int) -> tuple[list[str], int]:
-    """(what went wrong, in words; the number of tests that all ranks passed)."""
+    """(problems as sentences, number of tests that passed on all ranks)."""
     problems: list[str] = []
     ended: list[list[str]] = []
     for rank in range(size):

@@ -1,8 +1,8 @@
 """One rank of the SPMD tests: `spmd_main.py [--spawn N] <pytest arguments>`, under a launcher.
 
-Each rank runs pytest over the same files, in the same order. What a rank writes goes to the directory
-SPMD_REPORTS, which support/spmd.py reads: rank<r>.log (all its output), rank<r>.jsonl (one line per event)
-and rank<r>.stacks (the stacks of all threads, if a test hangs).
+Each rank runs pytest over the same files in the same order. Writes to SPMD_REPORTS for support/spmd.py:
+rank<r>.log (all output), rank<r>.jsonl (a line per event) and rank<r>.stacks (all threads' stacks if a test
+hangs).
 """
 
 import gc
@@ -22,7 +22,7 @@ def one_rank(arguments):
     import pytest
 
     gc.enable()
-    gc.freeze()  # collecting does not look at all of torch each time: an eighth of a rank's work
+    gc.freeze()  # keeps collections from scanning all of torch: an eighth of a rank's work
     sys.path.insert(0, str(Path(__file__).parents[1]))
     status = pytest.main(
         [

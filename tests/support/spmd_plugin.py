@@ -1,7 +1,7 @@
-"""The pytest plugin inside each rank: events for the outer test, ranks in step, and the hang watchdog.
+"""The pytest plugin inside each rank: events for the outer test, synchronised ranks, and the hang watchdog.
 
-After each test the ranks meet over a TCPStore of their own (not over the backend that is tested): a test
-that failed on one rank is known to all, and no test starts while another rank is still in the one before.
+After each test the ranks meet over a TCPStore independent of the tested backend: all ranks learn of a
+failure, and no test starts while another rank is still in the previous one.
 """
 
 import datetime
@@ -18,14 +18,14 @@ import torch.distributed as dist
 RANK = int(os.environ.get("RANK", "0"))
 SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 REPORTS = Path(os.environ["SPMD_REPORTS"])
-# The group's own deadline (support/spmd.py) is shorter, so that a wait in the backend ends with its message.
+# Exceeds the group's own deadline (support/spmd.py), so that the backend's message appears first.
 HANG_SECONDS = int(os.environ.get("SPMD_HANG_SECONDS", "75"))
-# Longer: the others begin late where the machine is busy, and who hangs is to say so first.
+# Longer: others start late on a busy machine, and the hung rank must report first.
 MEETING_SECONDS = HANG_SECONDS + 60
 
 
 class Events:
-    """Lines of rank<r>.jsonl. Written at once: the process may be killed at any time."""
+    """Lines of rank<r>.jsonl, written at once because the process may be killed at any time."""
 
     def __init__(self):
         self._file = (REPORTS / f"rank{RANK}.jsonl").open("a", buffering=1)
@@ -35,7 +35,7 @@ class Events:
 
 
 class Meeting:
-    """All ranks wait for each other, at most MEETING_SECONDS."""
+    """A barrier of all ranks, at most MEETING_SECONDS long."""
 
     def __init__(self):
         port_file = REPORTS / "port"
@@ -52,7 +52,7 @@ class Meeting:
         self._count = 0
 
     def all_passed(self, passed):
-        """Raises if a rank does not come."""
+        """Whether the test passed on all ranks. Raises if a rank does not arrive."""
         self._count += 1
         key = f"{self._count}"
         if not passed:
@@ -75,8 +75,8 @@ class Plugin:
     def pytest_runtest_protocol(self, item):
         self.passed = True
         self.events.write(event="start", test=item.nodeid)
-        # Two steps: faulthandler writes all stacks without needing the GIL and goes on, so that every rank
-        # that hangs gets to write; the alarm then ends the process, wherever it is.
+        # Two steps: faulthandler writes all stacks without the GIL and continues, so that every hung rank can
+        # write; the alarm then ends the process anywhere.
         faulthandler.dump_traceback_later(HANG_SECONDS, file=self.stacks)
         signal.alarm(HANG_SECONDS + 3)
         result = yield
@@ -95,7 +95,7 @@ class Plugin:
         return result
 
     def pytest_runtest_logreport(self, report):
-        # There is no good reason to skip here, but the device.
+        # Only the device justifies a skip.
         allowed = ("CUDA only", "simulated only", "only on a device with streams")
         skipped = report.skipped and not any(reason in report.longreprtext for reason in allowed)
         if report.failed or skipped:
@@ -111,7 +111,7 @@ class Plugin:
         status = 1 if self.failures else 0
         self.events.write(event="finish", failures=self.failures)
         if status:
-            os._exit(status)  # the backend may be in any state: no ordinary exit
+            os._exit(status)  # no ordinary exit, because the backend may be in any state
 
 
 def pytest_configure(config):

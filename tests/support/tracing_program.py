@@ -2,8 +2,8 @@
 
     tracing_program.py FOLDER
 
-Each rank leaves what its profilers saw (<kind><rank>.json, and as exported <kind>_trace<rank>.json)
-its flight log (flight<rank>), and the trace that SIGUSR2 wrote (signal<rank>.json) in FOLDER.
+Each rank writes to FOLDER its profilers' events (<kind><rank>.json, exported: <kind>_trace<rank>.json), its
+flight log (flight<rank>) and SIGUSR2's trace (signal<rank>.json).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def observe(**options):
 
 
 def events_of(prof):
-    """What KinetoEvent tells, which is more than FunctionEvent does."""
+    """KinetoEvent's fields, of which FunctionEvent lacks some."""
     return [
         {
             "name": e.name(),
@@ -91,8 +91,8 @@ def main():
         dist.send(tensors[16], 1) if rank == 0 else dist.recv(torch.empty(16))
     anyone.export_chrome_trace(str(folder / f"anyone_trace{rank}.json"))
 
-    # Nobody waits: another thread ends the span, but of a small operation this one may. Until one was seen,
-    # since this thread may be starved.
+    # No thread waits: another thread should end the span, but this one may for a small operation or if
+    # starved, so it repeats until seen.
     crossed = False
     while not crossed:
         with observe() as unattended:
@@ -104,8 +104,7 @@ def main():
         dist.all_reduce(verdict, op=dist.ReduceOp.MIN)
         crossed = bool(verdict.item())
 
-    # The profiler has stopped, and another one runs, when operations end: waited for, by their Futures, or
-    # dropped.
+    # Operations end under another profiler than they started under: awaited, by Futures, or dropped.
     late = []
     if rank == 0:
         with observe(record_shapes=True) as early:
@@ -125,7 +124,7 @@ def main():
         dist.barrier()
     (folder / f"late{rank}.json").write_text(json.dumps(late))
 
-    # DDP issues from the threads of autograd, and waits for Futures; functional collectives wait when read.
+    # DDP issues on autograd's threads and waits for Futures; functional collectives wait when read.
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
     with observe() as training, record_function("step"):
         model(torch.ones(4, 64)).sum().backward()

@@ -1,7 +1,7 @@
-"""The small training that the framework tests distribute, and the same in one process, as their reference.
+"""The framework tests' small training, and the same in one process as a reference.
 
-All of it in float64: what a framework and its collectives compute must agree to TOLERANCE, whatever the order
-of the sums, so that a wrong divisor or a contribution lost shows.
+In float64, so that results agree to TOLERANCE for any order of sums, while a wrong divisor or a lost
+contribution shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TOLERANCE = {"rtol": 1e-10, "atol": 1e-12}
 
 
 class Model(nn.Module):
-    """(B, INPUTS) -> (B, OUTPUTS); with `branch`, through a layer that is otherwise unused."""
+    """(B, INPUTS) -> (B, OUTPUTS); `branch`: through a layer that is otherwise unused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ def new_model(seed: int = 17, dtype: torch.dtype = torch.float64) -> Model:
 
 
 def batch(rank: int, step: int, rows: int = 4) -> Tensor:
-    """(rows, INPUTS), other values for each rank and step."""
+    """(rows, INPUTS), different for each rank and step."""
     generator = torch.Generator().manual_seed(1000 * step + rank)
     return torch.randn(rows, INPUTS, generator=generator, dtype=torch.float64)
 
@@ -66,7 +66,7 @@ def train_alone(
 ) -> nn.Module:
     """The same in this process: the gradients of all `ranks` batches, summed and times `scale` (1 / ranks).
 
-    `arguments`: of Model.forward or, if callable, called with (rank, step) to give them; `rows` of batch.
+    `arguments`: of Model.forward or, if callable, called with (rank, step); `rows` of batch.
     """
     model = new_model() if model is None else model
     optimizer = sgd(model)
@@ -82,7 +82,7 @@ def train_alone(
 
 
 def assert_same_model(model: nn.Module | dict[str, Tensor], expected: nn.Module, **tolerance: float) -> None:
-    """Parameters of the same names equal those of `expected` (DTensors are gathered: call on all ranks)."""
+    """Parameters equal those of `expected` by name. Collective for DTensors."""
     actual = model if isinstance(model, dict) else dict(model.named_parameters())
     wanted = dict(expected.named_parameters())
     assert set(actual) == set(wanted)
@@ -95,7 +95,7 @@ def assert_same_model(model: nn.Module | dict[str, Tensor], expected: nn.Module,
 
 
 def assert_equal_on_ranks(tensor: Tensor) -> None:
-    """Every bit is the same on all ranks."""
+    """Checks equal bits on all ranks. Collective."""
     everyone: list[object] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, tensor.detach().contiguous().view(torch.uint8).numpy().tobytes())
     assert all(other == everyone[0] for other in everyone)

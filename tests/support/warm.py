@@ -1,15 +1,14 @@
-"""Jobs of tests whose processes need not import torch each: a server has done so, and forks.
+"""Runs tests' processes without an import of torch each: a server has imported it, and forks.
 
-Most of what the tests cost would be imports. `python()` is a program to start in place of Python, which a
-server runs then in a child of its own: with the arguments, environment, open files, folder and cores of the
-one that was started, in a session of its own. Several servers take turns by chance, so that ranks differ in
-their addresses and hash seeds.
+Imports would be most of the tests' cost. `python()` is a program that replaces Python; a server runs its
+arguments in a child with the caller's environment, open files, folder and cores, in a new session. Servers
+are chosen at random, so that ranks differ in addresses and hash seeds.
 
-What is different: the program is no child of the one that started it, its process ID is not the one that was
-started, modules may be there that it has not imported itself, and what it inherits is open until it has ended
-(else MPICH's launcher would see PMI's connection close before the process ends, and kill all ranks). It gets
-the signals that a launcher sends, and SIGKILL as its end, but no SIGSTOP; it ends with the process that
-started it. Not for tests of launchers, of parents, and of what happens at `import torch`.
+Differences: the program is not a child of its starter and has another process ID; modules may be loaded that
+it has not imported; inherited files stay open until it has ended (else MPICH's launcher would see PMI's
+connection close before the process ends, and kill all ranks). It gets a launcher's signals, and SIGKILL as
+its end, but no SIGSTOP; it ends with its starter. Not for tests of launchers, of parents, and of `import
+torch`.
 """
 
 from __future__ import annotations
@@ -52,9 +51,8 @@ IMPORTED = (
     "torch.distributed.launcher.api",
     "pytest",
 )
-MOST_FILES = 250  # that a message carries
-# What is read when Python starts, or by torch and its libraries when they are imported: a program for which
-# one of these is not as it is for the server is not taken.
+MOST_FILES = 250  # in a message
+# Read at Python's start, or by torch and its libraries at import: program and server must agree on these.
 AT_START = (
     "PYTHON",
     "TORCH_",
@@ -77,11 +75,11 @@ NOT_AT_START = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_DEVICE_BACKEND_AUTOLOA
 
 @cache
 def python() -> str:
-    """The path of a program that stands for this Python, with servers behind it until this process ends."""
+    """Path of a program that replaces this Python; its servers run until this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     sockets = [folder / str(number) for number in range(SERVERS)]
-    end, _ours = os.pipe()  # a server ends when nobody holds the other end
+    end, _ours = os.pipe()  # a server ends when the other end is closed everywhere
     servers = [
         subprocess.Popen(
             [sys.executable, "-m", "support.warm", str(path)],
@@ -107,7 +105,7 @@ def python() -> str:
 
 
 class Request:
-    """A program, and all that it inherits."""
+    """A program and all that it inherits."""
 
     def __init__(self, client: socket.socket) -> None:
         head, self._files, _, _ = socket.recv_fds(client, 4, MOST_FILES)
@@ -134,7 +132,7 @@ class Request:
             os.close(fd)
 
     def become(self) -> None:
-        """In a child of the server: as Python started with these arguments."""
+        """In a child of the server: acts like Python started with these arguments."""
         os.setsid()
         self._take_files()
         os.environ.clear()
@@ -163,7 +161,7 @@ class Request:
         moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, free) for fd in self._files]
         for name in os.listdir("/proc/self/fd"):
             if int(name) not in moved:
-                with contextlib.suppress(OSError):  # that of the listing
+                with contextlib.suppress(OSError):  # the listing's own
                     os.close(int(name))
         for fd, number in zip(moved, numbers, strict=True):
             os.dup2(fd, number)
@@ -178,7 +176,7 @@ def at_start(environment: dict[str, str]) -> dict[str, str]:
 
 
 def surroundings(pid: int) -> tuple[object, ...]:
-    """Namespaces, control groups and limits: a child of the server has those of the server."""
+    """Namespaces, control groups and limits, which a child has from the server."""
     folder = Path(f"/proc/{pid}")
     limits = [resource.prlimit(pid, number) for number in range(resource.RLIMIT_AS + 1)]
     return (
@@ -211,8 +209,8 @@ def run(program: str, *arguments: str) -> None:
 
 
 def serve(path: str) -> Request:
-    """Forks for each client. Returns in their programs only, each with its request."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked here
+    """Forks for each client; returns only in their programs, each with its request."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path + "~")
         listener.listen(128)
@@ -221,20 +219,20 @@ def serve(path: str) -> Request:
             client = listener.accept()[0]
             with client:
                 if os.fork() == 0:
-                    listener.close()  # whoever connects after the server's end shall not wait
+                    listener.close()  # clients must not wait after the server's end
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     return forked(client)
     os._exit(0)
 
 
 def forked(client: socket.socket) -> Request:
-    """In a child of the server. Its own child is the program; itself it tells either side of the other."""
+    """In a child of the server, which forks the program and forwards between it and the client."""
     try:
         request = Request(client)
         if not request.fits:
             os._exit(0)
         client.send(b"y")
-    except (OSError, EOFError):  # the client has been killed
+    except (OSError, EOFError):  # the client was killed
         os._exit(1)
     if (program := os.fork()) == 0:
         return request
@@ -243,9 +241,9 @@ def forked(client: socket.socket) -> Request:
     with contextlib.suppress(OSError):
         while ended not in select.select([client, ended], [], [])[0] and (number := client.recv(1)):
             os.kill(program, number[0])
-    # Also where the program has ended: nothing that it has left in its session shall outlive it.
+    # Also after the program's end: what it left in its session must not outlive it.
     os.kill(program, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):  # it has no session yet
+    with contextlib.suppress(ProcessLookupError):  # no session yet
         os.killpg(program, signal.SIGKILL)
     status = os.waitpid(program, 0)[1]
     with contextlib.suppress(OSError):

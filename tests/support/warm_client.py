@@ -1,8 +1,8 @@
-"""In place of Python for jobs of tests: has a server (warm.py) run the program, which need not import torch.
+"""Replaces Python in tests' jobs: a server (warm.py) runs the program without an import of torch.
 
-Its arguments are the Python that it stands for, the servers' sockets, "--", and the program with its own
-arguments. Hands over all that exec would hand over, passes signals on, and ends as the program ends. Where no
-server takes the program, this process becomes the Python.
+Arguments: the replaced Python, the servers' sockets, "--", the program with its arguments. Passes on all that
+exec would, forwards signals, and ends like the program. If no server takes the program, this process becomes
+Python.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def inheritable_files():
 
 
 def hand_over(server, files):
-    """True if the server runs the program."""
+    """Whether the server runs the program."""
     mask = os.umask(0)
     os.umask(mask)
     request = marshal.dumps(
@@ -52,7 +52,7 @@ def hand_over(server, files):
 
 
 def stand_for_it(server, parent):
-    """Until the program has ended, or this process's parent has: the program shall end then, too."""
+    """Waits for the program's end; if this process's parent ends first, the program must end, too."""
 
     def pass_on(number, _):
         with contextlib.suppress(OSError):  # it has ended
@@ -75,7 +75,7 @@ def stand_for_it(server, parent):
 def end_as(status):
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left one
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has written one
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -88,7 +88,7 @@ def main():
     taken = False
     with contextlib.suppress(OSError):
         parent = os.pidfd_open(os.getppid())
-        # By chance: ranks shall not all have the same addresses and the same order of sets.
+        # At random: ranks must differ in addresses and in the order of sets.
         server.connect(random.choice(SERVERS))
         taken = hand_over(server, files)
     if not taken:

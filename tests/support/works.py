@@ -1,10 +1,8 @@
-"""What torch's Works say of themselves."""
-
 import torch.distributed as dist
 
 
 def exception_of(work):
-    """Work.exception(); torch 2.11 cannot convert it for Python, so there it is what wait() raises."""
+    """Work.exception(); torch 2.11 cannot convert it, so there it is wait()'s exception."""
     if "exception_ptr" not in dist.Work.exception.__doc__:
         return work.exception()
     try:

@@ -1,4 +1,4 @@
-// Collectives with known results. Included by stream_harness.hpp and tests/fakecuda/carried_calls.hpp.
+// Collectives with known results.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ inline Element value(int rank, std::uint64_t i, int salt) {
 }
 
 inline std::uint64_t pair_count(int from, int to, std::uint64_t count) {
-  return count * static_cast<std::uint64_t>((from + 2 * to) % 3);  // uneven, some are empty
+  return count * static_cast<std::uint64_t>((from + 2 * to) % 3);  // uneven, some are zero
 }
 
 inline CollectiveSpec make_spec(Collective collective, int rank, int size, std::uint64_t count, int root) {
@@ -41,7 +41,7 @@ inline CollectiveSpec make_spec(Collective collective, int rank, int size, std::
   return spec;
 }
 
-// On these nodes. `count`: as of make_spec().
+// `count`: as in make_spec().
 inline void place_on(const std::vector<int>& nodes, std::uint64_t count, CollectiveSpec& spec) {
   spec.topology = std::make_shared<const Topology>(nodes);
   const auto& neighbours = spec.topology->members(spec.topology->node(spec.rank));
@@ -52,7 +52,7 @@ inline void place_on(const std::vector<int>& nodes, std::uint64_t count, Collect
 
 struct Data {
   std::vector<Element> input, expected;
-  bool in_place = false;  // the collective works on the output alone (broadcast)
+  bool in_place = false;  // the collective uses only its output (broadcast)
 };
 
 inline Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt) {
@@ -95,7 +95,7 @@ inline Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt)
       for (int r = 0; r < p; ++r) fill(spec.send_counts[r]);
       for (std::uint64_t i = 0; i < data.input.size(); ++i) data.input[i] = value(rank, i, salt);
       for (int r = 0; r < p; ++r) {
-        std::uint64_t first = 0;  // where rank r's block for us begins in its input
+        std::uint64_t first = 0;  // offset of the block for this rank in rank r's input
         for (int to = 0; to < rank; ++to) first += pair_count(r, to, count);
         for (std::uint64_t i = 0; i < spec.recv_counts[r]; ++i)
           data.expected.push_back(value(r, first + i, salt));
@@ -119,8 +119,8 @@ inline Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt)
 
 // An operation without its memory.
 struct Planned {
-  // Number `index` of a row of them. `nodes`: of the ranks, for two-level algorithms. `by_host`: its messages
-  // go by way of host memory.
+  // `index`: its number in a sequence. `nodes`: of the ranks, for two-level algorithms. `by_host`: messages
+  // through host memory.
   Planned(const Algorithm& algorithm, int rank, const std::vector<int>& nodes, std::uint64_t count, int index,
           bool by_host) {
     const int size = static_cast<int>(nodes.size());
@@ -140,7 +140,7 @@ struct Planned {
   Binding binding;
 };
 
-// But for bruck's all_to_all: the blocks here are of different sizes.
+// Without the bruck all_to_all, which needs blocks of one size.
 inline std::vector<Algorithm> scheduled_algorithms(const char* only = nullptr) {
   std::vector<Algorithm> found;
   for (const Algorithm& algorithm : algorithms())

@@ -1,4 +1,4 @@
-// A device that counts what is asked of it, and may have no memory or no handles.
+// A device that counts its calls and on which memory, queues or handles can be made to fail.
 #pragma once
 
 #include <atomic>

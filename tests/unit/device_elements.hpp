@@ -1,4 +1,4 @@
-// Random elements whose folds have the same bits wherever they are computed, but for the payloads of NaNs.
+// Random elements whose folds have the same bits on every device, except for the payloads of NaNs.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace unit {
 
-// Bits of a part of an element that are no NaN and no infinity; what they become meanwhile, such as infinity
-// less infinity, is the same everywhere. Which of two NaNs a sum is, is not.
+// Makes all parts of elements finite: which of two NaNs a sum returns depends on the device. NaNs that the
+// fold itself makes (infinity minus infinity) are compared by same_but_for_nans().
 template <typename T>
 void make_finite(std::vector<unsigned char>& bytes, T clear, T set = 0) {
   for (std::size_t i = 0; i + sizeof(T) <= bytes.size(); i += sizeof(T)) {
@@ -68,7 +68,7 @@ inline std::size_t alignment_of(mpi_gdr::DataType dtype) {
   return mpi_gdr::is_complex(dtype) ? mpi_gdr::item_size(dtype) / 2 : mpi_gdr::item_size(dtype);
 }
 
-// Whether a part of an element, given by its bits, is a NaN.
+// `bits`: of a part of an element.
 inline bool is_nan(mpi_gdr::DataType dtype, std::uint64_t bits) {
   using mpi_gdr::DataType;
   switch (dtype) {
@@ -88,11 +88,10 @@ inline bool is_nan(mpi_gdr::DataType dtype, std::uint64_t bits) {
     case DataType::Float8E5M2:
       return (bits & 0x7fu) > 0x7cu;
     default:
-      return false;  // none, or one pattern only
+      return false;  // no NaN, or one pattern only
   }
 }
 
-// The payload of a NaN that a fold makes, of infinity less infinity, is not the same everywhere.
 inline bool same_but_for_nans(mpi_gdr::DataType dtype, const std::vector<unsigned char>& a,
                               const std::vector<unsigned char>& b) {
   const std::size_t size = alignment_of(dtype);

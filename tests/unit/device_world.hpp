@@ -1,5 +1,4 @@
-// Ranks with a device each below Group and Engine, and operations for them. Included by the tests of groups
-// on devices.
+// Ranks with a device each below Group and Engine, and operations for them.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +10,8 @@
 
 namespace engine_tests {
 
-// Tells who has entered it, and may have no more flags.
-class FickleDevice : public SoftwareDevice {
+// Records the threads that enter it; flags can be made to run out.
+class FailingDevice : public SoftwareDevice {
  public:
   using SoftwareDevice::SoftwareDevice;
   std::shared_ptr<Flag[]> make_flags(std::size_t count) override {
@@ -24,12 +23,12 @@ class FickleDevice : public SoftwareDevice {
     SoftwareDevice::enter_thread();
   }
   std::atomic<bool> out_of_flags{false};
-  std::vector<std::thread::id> entered;  // by one thread
+  std::vector<std::thread::id> entered;  // not synchronized: one thread only
 };
 
-// What a rank has of its device. Leaked: operations that were given up keep what is on it.
+// A rank's queues and flags on its device. Leaked: abandoned operations keep using them.
 struct Gpu {
-  // More flags than any test has operations in flight: to make others waits for the device.
+  // More flags than operations in flight, since making more waits for the device.
   explicit Gpu(int hardware_queues, std::uint64_t seed, std::size_t flag_blocks = 64, int streams = 2)
       : device({.queues = static_cast<std::uint64_t>(hardware_queues), .delay_us = 30, .seed = seed}),
         caller(device.make_queue()),
@@ -48,7 +47,7 @@ struct Gpu {
     return target;
   }
 
-  FickleDevice device;
+  FailingDevice device;
   std::unique_ptr<DeviceQueue> caller, side;
   std::vector<std::unique_ptr<DeviceQueue>> owned;
   std::vector<DeviceQueue*> queues;
@@ -65,7 +64,6 @@ inline std::vector<float>& unfreed(std::size_t count, float value) {
   return *new std::vector<float>(count, value);
 }
 
-// The devices of all ranks share staging memory from now on.
 inline std::vector<std::shared_ptr<ipc::DeviceNode>> share_staging(World& world,
                                                                    const std::vector<Gpu*>& gpus) {
   const int size = static_cast<int>(gpus.size());
@@ -84,7 +82,7 @@ inline std::vector<std::shared_ptr<ipc::DeviceNode>> share_staging(World& world,
   return nodes;
 }
 
-// An all_reduce of what the caller's queue writes just before, whose result it copies right after.
+// An all_reduce of data that the caller's queue writes just before; the queue copies the result right after.
 struct Reduction {
   Reduction(World& world, int r, Gpu& gpu, std::size_t count, float value, bool through_host = true,
             std::optional<std::chrono::nanoseconds> timeout = {}, std::function<void()> conclude = nullptr)
@@ -107,7 +105,7 @@ struct Reduction {
   OperationPtr operation;
 };
 
-// A message as the binding makes it: begins when `queue` has come to it, and `wait()` comes behind it.
+// A message as the binding issues it: begins once `queue` has reached the gate.
 struct GatedMessage {
   GatedMessage(World& world, int r, Gpu& gpu, MessageCall call, DeviceQueue& queue)
       : gate(std::make_shared<Gate>(gpu.flags)) {

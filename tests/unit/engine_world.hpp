@@ -42,12 +42,11 @@ struct WorldOptions {
   Env env = env_of({});
   std::vector<std::shared_ptr<Observer>> observers = {};  // one a rank; empty: none
   bool node = false;                                      // the ranks share memory
-  bool kernel_copies = true;                              // of long messages then
-  std::vector<shm::Arena*> arenas = {};                   // of the ranks, if they have group memory
+  bool kernel_copies = true;                              // for long messages on a node
+  std::vector<shm::Arena*> arenas = {};                   // of the ranks with group memory
 };
 
-// As on a node, or on those of a topology: each of them maps the others' segments, though all are in one
-// process.
+// Each rank maps the segments of its node, as processes do. Without a topology all ranks are on one node.
 inline std::vector<std::shared_ptr<shm::NodeMemory>> make_node(int size,
                                                                const std::vector<shm::Arena*>& arenas = {},
                                                                const Topology* topology = nullptr) {
@@ -124,7 +123,7 @@ inline OperationPtr start(World& world, int rank, std::vector<float>& data, Issu
   return world.ranks[rank].group->issue({all_reduce(world, rank, data, op)}, std::move(options));
 }
 
-// What an operation that was given up works on must stay, as the engine leaks it in earnest.
+// Leaked: a peer may still write to the buffers of an abandoned operation.
 inline std::vector<float>& unfreed(std::size_t count) { return *new std::vector<float>(count, 1.0f); }
 
 inline IssueOptions foreground() {

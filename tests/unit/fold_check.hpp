@@ -1,5 +1,5 @@
-// The kernels of a device, as functions that run a whole grid, against host::reduce: which element is whose,
-// what is read as vectors, what is left over at either end, and addresses that are taken from a table.
+// Compares the kernels of a device, as functions that run a whole grid, with host::reduce: division of
+// elements, vector loads, remainders at both ends, addresses from a table.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace unit {
 
-// Memory at a chosen distance from a multiple of 16, which knows whether something was written around it.
+// Memory at a chosen distance from a multiple of 16, between guard bytes.
 class Buffer {
  public:
   Buffer(std::size_t residue, std::size_t bytes) : bytes_(bytes), memory_(residue + bytes + 48, kGuard) {
@@ -44,13 +44,12 @@ class Buffer {
 struct FoldShape {
   std::size_t count;
   int sources;
-  std::size_t residue;  // of dst, in alignments of the element
-  std::size_t shift;    // of the last source, relative to that
+  std::size_t residue;  // of dst, in units of the element's alignment
+  std::size_t shift;    // of the last source, in addition
   unsigned threads, most_blocks;
   bool in_place;  // dst is the last source
 };
 
-// Every kernel with each of these: one source and many, few threads and more than there are elements.
 inline constexpr FoldShape kFoldShapes[] = {
     {0, 2, 0, 0, 4, 2, false},    {1, 1, 1, 0, 32, 4, false},  {7, 3, 3, 0, 2, 2, false},
     {64, 2, 0, 0, 4, 2, false},   {103, 1, 5, 0, 4, 3, true},  {103, 2, 5, 0, 4, 3, false},
@@ -117,8 +116,8 @@ struct FoldCheck {
     CHECK(same(dtype, dst.values(), expected) && dst.guarded());
   }
 
-  // The same reduction with addresses from a table: of every second source, and of the outputs of all ranks
-  // but the first, or of all.
+  // The same reduction with table addresses for every second source and for all outputs but the first, or
+  // all.
   void check_resolved(Args args, const Bytes& expected, const FoldShape& shape, bool all_outputs) {
     const std::size_t alignment = alignment_of(args.dtype), bytes = expected.size();
     const int ranks = shape.sources;
@@ -134,7 +133,7 @@ struct FoldCheck {
     for (int r = 0; r < ranks; ++r) {
       const auto at = static_cast<std::size_t>(r);
       table.push_back(r % 2 == 0 ? 0 : reinterpret_cast<std::uint64_t>(sources[at]) - 8);
-      if (r % 4 != 3) resolved[at] = {r, 8};  // of those with an address, some are not asked for
+      if (r % 4 != 3) resolved[at] = {r, 8};  // some sources with a table address do not use it
       if (r % 4 == 1) sources[at] = nullptr;
     }
     for (int r = 0; r < ranks; ++r)
@@ -142,7 +141,6 @@ struct FoldCheck {
                           ? 0
                           : reinterpret_cast<std::uint64_t>(outputs[static_cast<std::size_t>(r)].data()) -
                                 24);
-    // The last rank's in place.
     Bytes last(bytes);
     if (bytes) std::memcpy(last.data(), args.sources[ranks - 1], bytes);
     outputs.back().fill(last);

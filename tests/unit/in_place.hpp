@@ -1,5 +1,5 @@
-// What a rank does of a schedule with mirrors (schedule/schedule.hpp), where the buffers of some
-// ranks are reached, as a schedule without mirrors: for the checker.
+// Rewrites a rank's schedule with mirrors (schedule/schedule.hpp) for given reachable buffers as one without
+// mirrors, for the checker.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace mpi_gdr {
 
-// By rank: whether the others reach its Input, its Output.
+// By rank: whether the others reach its Input and its Output.
 struct Reached {
   std::vector<bool> input, output;
 };
@@ -81,7 +81,7 @@ class InPlaceWriter {
   const int rank_;
   const Reached& reached_;
   ScheduleWriter writer_;
-  std::vector<std::pair<Slice, Slice>> later_;  // copies of what this round reduces
+  std::vector<std::pair<Slice, Slice>> later_;  // of the results of this round
 };
 
 inline SchedulePtr in_place(const Schedule& schedule, int rank, const Reached& reached) {

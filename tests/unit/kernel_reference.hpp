@@ -1,5 +1,5 @@
-// What host::reduce must compute, one element at a time and by other means: short floats are decoded by
-// definition and encoded by search for the nearest value, integers are folded in 128 bits.
+// A reference for host::reduce, one element at a time: short floats are decoded by definition and encoded by
+// search for the nearest value, integers are folded in 128 bits.
 #pragma once
 
 #include <bit>
@@ -11,8 +11,8 @@
 
 namespace unit {
 
-// All operations that are defined on the type, with the scaling that the engine asks for: PreMulSum has its
-// factor, Avg is run with several divisors.
+// Calls `body` for all operations of the type with the engine's scaling: PreMulSum by a factor, Avg by
+// divisors.
 template <typename Body>  // (op, factor, divisor)
 void for_each_operation(mpi_gdr::DataType dtype, Body body) {
   using mpi_gdr::ReduceOp;
@@ -28,7 +28,7 @@ void for_each_operation(mpi_gdr::DataType dtype, Body body) {
 
 // ---- short floats ----
 
-// A sign, an exponent of this bias, a mantissa; patterns below `first_special` are the finite magnitudes in
+// A sign, an exponent of this bias, a mantissa. Patterns below `first_special` are the finite magnitudes in
 // order.
 struct ShortFloat {
   int bits, mantissa_bits, bias;
@@ -55,8 +55,8 @@ struct ShortFloat {
     if (std::isnan(v)) return nan;
     const std::uint32_t sign = std::signbit(v) ? sign_bit() : 0;
     const double m = std::fabs(v), largest = magnitude(first_special - 1);
-    // What the next pattern would stand for if it were finite: beyond half way there, and at half way if the
-    // last finite one is odd, the value overflows.
+    // `first_special` as if it were finite: beyond half way there, or at half way if the last finite pattern
+    // is odd, the value overflows.
     const double half_way = largest / 2 + magnitude(first_special) / 2;
     if (m > half_way || (m == half_way && (first_special - 1) % 2)) {
       if (overflow == kOnlyNan) return nan;
@@ -94,7 +94,7 @@ struct PowerOfTwo {
     const double m = std::fabs(v);
     if (!(m < decode(0xfe) * 1.5)) return 0xff;
     for (int pattern = 0xfe; pattern > 0; --pattern) {
-      // Below 2^-126 torch rounds between that and zero (which it writes as 2^-127), above it between powers.
+      // Below 2^-126 torch rounds between 2^-126 and zero (which it stores as 2^-127), above between powers.
       const double half_way = pattern == 1 ? decode(0) : decode(pattern - 1) * 1.5;
       if (pattern == 1 ? m > half_way : m >= half_way) return static_cast<std::uint32_t>(pattern);
     }
@@ -103,7 +103,7 @@ struct PowerOfTwo {
 };
 inline constexpr PowerOfTwo kE8M0FNU{};
 
-// ---- the fold of one element, in the order and precision that device.hpp promises ----
+// ---- the fold of one element, in the order and precision of device.hpp's contract ----
 
 template <typename F>
 F fold_float(const std::vector<F>& values, mpi_gdr::ReduceOp op, double factor, std::uint32_t divisor) {

@@ -1,4 +1,4 @@
-// A KvStore in memory: clones share what it holds. Can be told to fail, to hang, and how often it was asked.
+// A KvStore in memory whose clones share values. Counts requests, and can be made to throw or to block.
 #pragma once
 
 #include <condition_variable>
@@ -42,13 +42,11 @@ class MemoryStore : public KvStore {
   }
   bool check(const std::string& key) override { return try_get(key).has_value(); }
   std::unique_ptr<KvStore> clone() override { return std::make_unique<MemoryStore>(shared_); }
-  // Every call throws from now on.
   void break_down() {
     std::lock_guard lock(shared_->mutex);
     shared_->broken = true;
   }
 
-  // Every call waits until hang(false).
   void hang(bool on = true) {
     std::lock_guard lock(shared_->mutex);
     shared_->hanging = on;

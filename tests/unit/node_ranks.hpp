@@ -25,7 +25,7 @@ struct NodeRanks {
       ranks.push_back(shm::over_node_memory(std::move(loopback[r]), nodes[r], kernel_copies));
   }
   Transport& operator[](int r) { return *ranks[static_cast<std::size_t>(r)]; }
-  // Of one thread, all ranks in turn.
+  // Progresses all ranks in turn on the calling thread.
   void finish(std::vector<std::pair<int, Request>> requests) {
     for (int turns = 0; !requests.empty(); ++turns) {
       CHECK(turns < 1000000);

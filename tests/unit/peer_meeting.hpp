@@ -1,5 +1,4 @@
-// What ranks on devices of the software CUDA need to run schedules on memory that they share. Included by
-// test_peer_execution.cpp and test_captured_program.cpp.
+// Runs schedules on memory that ranks on devices of the software CUDA share.
 #pragma once
 
 #include <barrier>
@@ -11,14 +10,14 @@
 
 namespace stream_test {
 
-// Through Staging, as the planner gives it to devices.
+// The staged variant, as the planner selects for devices.
 inline SchedulePtr build_shared(const Algorithm& algorithm, const CollectiveSpec& spec) {
   const Tuning tuning{.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
   const SchedulePtr built = algorithm.build(spec, tuning);
   return built->staged ? built->staged : built;
 }
 
-// The nodes of all ranks of one group, which meet as c10d/backend_device.cpp makes them.
+// Exchanges the tickets of a group's nodes, as c10d/backend_device.cpp does.
 class Meeting {
  public:
   explicit Meeting(int size) : tickets_(static_cast<std::size_t>(size)), barrier_(size) {}
@@ -39,7 +38,7 @@ class Meeting {
   std::barrier<> barrier_;
 };
 
-// Which buffers of an operation are group memory, by the bits: input, output, one for both (in place).
+// Buffers of an operation that are group memory: input, output, one for both (in place).
 enum Grouped : unsigned { kInput = 1, kOutput = 2, kSame = 4 };
 
 inline void take_group_memory(Operation& operation, ipc::DeviceArena& arena, unsigned grouped) {

@@ -1,4 +1,4 @@
-// Shared by the tests of schedules: building for a whole group, and breaking a schedule on purpose.
+// Builds schedules for a whole group and breaks schedules on purpose.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ inline std::vector<mpi_gdr::CollectiveSpec> specs_for(mpi_gdr::CollectiveSpec sp
   for (int r = 0; r < spec.size; ++r) {
     spec.rank = r;
     if (spec.collective == mpi_gdr::Collective::AllToAll) {
-      // Uneven where the algorithm allows it, with zeros, and the same numbers seen from both sides.
+      // Uneven and with zeros where the algorithm allows it.
       const auto count = [&](int from, int to) {
         if (even) return spec.count;
         return (spec.count * static_cast<unsigned>((from * 7 + to * 3) % 5)) / 2;
@@ -64,7 +64,7 @@ inline void expect_right(const Group& group) {
                            " op=" + std::string(name(spec.op)) + ": " + result.error);
 }
 
-// A copy of the schedule in which `edit` has seen every step, numbered in order; false drops the step.
+// Receives each step with its number; false drops the step.
 using Edit = std::function<bool(std::size_t, mpi_gdr::Step&, std::vector<mpi_gdr::Slice>&)>;
 inline mpi_gdr::SchedulePtr rewrite(const mpi_gdr::Schedule& from, const Edit& edit) {
   mpi_gdr::ScheduleWriter writer(from);

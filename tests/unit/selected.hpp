@@ -1,4 +1,4 @@
-// What a selection table chooses for a call.
+// The algorithm that a selection table chooses for a call.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Collectives with buffers whose contents and results are known, for tests of ranks that share memory.
+// Collectives with known contents and results, for tests of ranks that share memory.
 #pragma once
 
 #include "engine_world.hpp"
@@ -9,17 +9,16 @@ struct Buffers {
   std::vector<float> input, output;
 };
 
-// Element i of rank r's input: small integers, so that sums are exact.
+// Small integers, so that sums are exact.
 inline float value(int r, std::size_t i) {
   return static_cast<float>((i * 7 + static_cast<unsigned>(r) * 13) % 101);
 }
 
-// Elements from one rank to another in an all_to_all: uneven, some none.
+// Elements that rank `from` sends to rank `to` in an all_to_all: uneven, some none.
 inline std::size_t exchanged(int from, int to, std::size_t count) {
   return count * static_cast<unsigned>((from * 7 + to * 3) % 5) / 2;
 }
 
-// Whose values those are.
 inline int sender(int from, int to) { return from * 31 + to; }
 
 inline CollectiveCall call_of(Collective collective, int r, int p, std::size_t count, int root, Buffers& b,
@@ -108,7 +107,7 @@ inline void expect_result(const CollectiveCall& call) {
     }
 }
 
-// What a rank has run of `adaptive`, in order: "zero_copy" or "staged".
+// Records the rank's calls of `adaptive` in order: "zero_copy" or "staged".
 class Recorder : public Observer, public ExecutionObserver {
  public:
   explicit Recorder(std::chrono::milliseconds staged_sleeps = {}) : staged_sleeps_(staged_sleeps) {}
@@ -119,7 +118,7 @@ class Recorder : public Observer, public ExecutionObserver {
     if (staged) std::this_thread::sleep_for(staged_sleeps_);
     return std::make_unique<Rounds>();
   }
-  std::vector<std::string> ran;  // written with the progress role, read once the call has ended
+  std::vector<std::string> ran;  // written with the progress role, read after the call has ended
 
  private:
   struct Rounds : RoundObserver {

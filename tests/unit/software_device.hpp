@@ -1,7 +1,7 @@
-// A device of the software CUDA (tests/fakecuda/host) for one object of a test, and graphs on it. It is as
-// unhelpful as a real one may be: queues that share a hardware queue block each other, work starts late, and
-// what allocates waits for the whole device and shuts out every other submission meanwhile. Work that waits
-// for 20 s ends the process.
+// A device of the software CUDA (tests/fakecuda/host) for one object of a test, and graphs on it. It does the
+// worst that a real one may do: queues on one hardware queue block each other, work starts late, and
+// allocation waits for the whole device and blocks other submissions meanwhile. Work that waits for 20 s ends
+// the process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -41,8 +41,8 @@ class SoftwareDevice : public CudaDevice {
       : SoftwareDevice(fakecuda::add_device(settings)) {}
   ~SoftwareDevice() override { fakecuda::remove_device(index_); }
 
-  // After so many more submissions to whatever queue, to a capture as well, one throws System and submits
-  // nothing; < 0: none.
+  // After this many more submissions to any queue, captures included, one throws System and submits nothing;
+  // < 0: none.
   void refuse_after(int submissions) { fakecuda::refuse_after(index_, submissions); }
 
   void begin_capture(DeviceQueue& queue) {

@@ -1,5 +1,5 @@
 // All ranks of a group in one process, each with a device of the software CUDA, an issuing thread and a
-// progress thread, and operations with known results to run on them.
+// progress thread, and operations with known results.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace stream_test {
 
 using namespace mpi_gdr;
 
-// One rank: device, transport, and a progress thread that advances what is posted, as the engine would.
+// A progress thread advances the posted operations, as the engine would.
 class Rank {
  public:
   Rank(std::unique_ptr<Transport> transport, const fakecuda::DeviceSettings& settings, int queue_count,
@@ -44,7 +44,7 @@ class Rank {
 
   int rank() const { return transport_->rank(); }
 
-  // Posts, launches, and orders the caller's queue behind it.
+  // Posts and launches; with `join`, orders the caller's queue behind it.
   std::shared_ptr<StreamExecution> run(SchedulePtr schedule, const Binding& binding, bool join = true) {
     auto operation = std::make_shared<StreamExecution>(std::move(schedule), binding, *transport_, flags);
     {
@@ -56,7 +56,7 @@ class Rank {
     return operation;
   }
 
-  // Waits until at most `count` operations are in flight. Throws what failed on the device or the transport.
+  // Waits until at most `count` operations are in flight. Throws the error of the device or the transport.
   void drain(std::size_t count = 0) {
     while (true) {
       {
@@ -68,7 +68,7 @@ class Rank {
     }
   }
 
-  // Gives up everything in flight, as the engine does after a deadline; the executions are kept.
+  // Abandons all operations in flight, as the engine does after a deadline; returns them.
   std::vector<std::shared_ptr<StreamExecution>> abandon() {
     std::lock_guard lock(mutex_);
     for (auto& operation : posted_) operation->abandon();
@@ -145,8 +145,8 @@ inline void on_all_ranks(const Layout& layout, const std::function<void(Rank&)>&
     if (error) std::rethrow_exception(error);
 }
 
-// One operation with memory of its own. The input is produced by an item just before it on the caller's
-// queue, the output is consumed and poisoned right after.
+// One operation with memory of its own. The caller's queue writes the input just before it, and copies and
+// poisons the output right after.
 struct Operation : Planned {
   Operation(const Algorithm& algorithm, int rank, int size, std::uint64_t count, int index,
             bool by_host = false)
@@ -163,7 +163,6 @@ struct Operation : Planned {
     binding.scratch = scratch.data();
     binding.bounce = bounce.data();
   }
-  // The nodes of the ranks.
   static std::vector<int> in_pairs(int size) {
     std::vector<int> nodes;
     for (int r = 0; r < size; ++r) nodes.push_back(r / 2);

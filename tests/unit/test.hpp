@@ -1,7 +1,6 @@
-// A unit-test harness in one page, because the prerequisites are a compiler and nothing else.
+// A unit-test harness in one page, since a compiler is the only prerequisite.
 //   TEST(name) { CHECK(a == b); }
-// The binary runs all tests, or those whose name contains argv[1]; a watchdog aborts (and so dumps) a hung
-// one.
+// The binary runs all tests, or those whose name contains argv[1]; SIGALRM ends it when a test hangs.
 #pragma once
 
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -17,6 +17,7 @@
 namespace unit {
 struct Test {
   const char* name;
+  std::string file;
   void (*body)();
 };
 inline std::vector<Test>& registry() {
@@ -24,7 +25,9 @@ inline std::vector<Test>& registry() {
   return tests;
 }
 struct Registrar {
-  Registrar(const char* name, void (*body)()) { registry().push_back({name, body}); }
+  Registrar(const char* name, const char* file, void (*body)()) {
+    registry().push_back({name, std::filesystem::path(file).stem(), body});
+  }
 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;  // several times slower
@@ -32,11 +35,21 @@ inline constexpr bool kSanitized = true;  // several times slower
 inline constexpr bool kSanitized = false;
 #endif
 
+#ifdef UNIT_JOINED
+inline constexpr bool kJoined = true;
+#else
+inline constexpr bool kJoined = false;
+#endif
+
+// Several files may be joined in one program (CMakeLists.txt): those tests run whose file has the program's
+// name.
 inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
   int passed = 0, failed = 0;
+  const std::string program = std::filesystem::path(argv[0]).filename();
   for (const Test& t : registry()) {
+    if (kJoined && t.file != program) continue;
     if (argc > 1 && !std::strstr(t.name, argv[1])) continue;
-    alarm(seconds_per_test);  // SIGALRM ends the process: a hang is a failure, never a wait
+    alarm(seconds_per_test);
     try {
       t.body();
       ++passed;
@@ -51,9 +64,9 @@ inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
 }
 }  // namespace unit
 
-#define TEST(name)                                             \
-  static void test_##name();                                   \
-  static unit::Registrar registrar_##name(#name, test_##name); \
+#define TEST(name)                                                       \
+  static void test_##name();                                             \
+  static unit::Registrar registrar_##name(#name, __FILE__, test_##name); \
   static void test_##name()
 
 #define CHECK(condition)                                       \
@@ -65,7 +78,7 @@ inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
     }                                                          \
   } while (0)
 
-// Passes if `expression` throws E whose text contains `part`.
+// Passes if `expression` throws an E whose text contains `part`.
 #define CHECK_THROWS(expression, E, part)                                                      \
   do {                                                                                         \
     bool threw_ = false;                                                                       \
@@ -79,5 +92,18 @@ inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
     if (!threw_) throw std::runtime_error(#expression " did not throw " #E);                   \
   } while (0)
 
-#define UNIT_MAIN() \
+#define UNIT_PROGRAM() \
   int main(int argc, char** argv) { return unit::run(argc, argv); }
+// Of tests that leak failed operations on purpose: a peer may still write to their buffers.
+#define UNIT_PROGRAM_THAT_LEAKS()                                                          \
+  extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() { \
+    return "detect_leaks=0";                                                               \
+  }                                                                                        \
+  UNIT_PROGRAM()
+#ifdef UNIT_JOINED
+#define UNIT_MAIN()
+#define UNIT_MAIN_THAT_LEAKS()
+#else
+#define UNIT_MAIN UNIT_PROGRAM
+#define UNIT_MAIN_THAT_LEAKS UNIT_PROGRAM_THAT_LEAKS
+#endif

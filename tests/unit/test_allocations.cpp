@@ -1,4 +1,4 @@
-// What an operation allocates in the steady state, on the thread that issues it and waits for it.
+// Heap allocations of an operation in the steady state, on the thread that issues it and waits for it.
 #include <algorithm>
 #include <cstdlib>
 #include <new>
@@ -23,8 +23,8 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
-// What half of the last calls allocate at most on rank 0, after some that warm up. Not the most of any: a
-// rank that lost its core meanwhile finds messages that came early, or waits in another way than the rest.
+// The median of rank 0's last calls. Not the maximum: after losing its core a rank finds unexpected messages
+// or waits in another way.
 int steady_allocations(Collective collective, bool node, int size = 2) {
   WorldOptions options;
   options.node = node;
@@ -63,9 +63,8 @@ int steady_allocations(Collective collective, bool node, int size = 2) {
 }  // namespace
 
 TEST(operations_allocate_little_in_the_steady_state) {
-  // In shared memory: its part, the list of parts, lanes and counts of the schedule that runs. By messages:
-  // the lists of those in flight, too, and of a reduction its sources. The operation itself is in the memory
-  // of an earlier one.
+  // The operation reuses the memory of an earlier one. Shared memory: its part, the list of parts, lanes and
+  // counts of the running schedule. Messages: also the lists of those in flight, and a reduction's sources.
   const auto expect = [](Collective collective, int shared, int messages) {
     const int operation = kRecycles ? 0 : 1;
     CHECK(steady_allocations(collective, true) <= shared + operation);
@@ -76,7 +75,7 @@ TEST(operations_allocate_little_in_the_steady_state) {
   for (const Collective movement : {Collective::Broadcast, Collective::AllGather, Collective::Gather,
                                     Collective::Scatter, Collective::Barrier})
     expect(movement, 4, 10);
-  expect(Collective::AllToAll, 36, 24);  // its plan, which depends on what each pair sends, is made anew
+  expect(Collective::AllToAll, 36, 24);  // its plan depends on the counts of each pair and is not cached
 }
 
 UNIT_MAIN()

@@ -1,4 +1,4 @@
-// Group memory: what is given out, and how another process sees it.
+// Group memory: allocation, and access from other processes.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ TEST(blocks_are_apart_and_come_back) {
       const std::size_t i = random() % held.size();
       auto [memory, bytes] = held[i];
       const auto mark = static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(memory) >> 16);
-      CHECK(memory[0] == mark && memory[bytes - 1] == mark);  // nobody else has written there
+      CHECK(memory[0] == mark && memory[bytes - 1] == mark);  // no other block overlaps
       arena.free(memory);
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
@@ -54,7 +54,6 @@ TEST(blocks_are_apart_and_come_back) {
   }
   for (auto [memory, bytes] : held) arena.free(memory);
   CHECK(arena.in_use() == 0);
-  // In one piece again.
   void* all = arena.allocate(64 * kMiB);
   CHECK(all != nullptr);
   arena.free(all);
@@ -127,7 +126,7 @@ TEST(another_process_sees_it) {
   arena.free(number);
 }
 
-// It has the maps of free blocks as they were, and the pages as they are: it must not act on either.
+// The child has a copy of the free-block maps but shares the pages: it must change neither.
 TEST(a_forked_child_leaves_its_parents_memory_alone) {
   Arena& arena = *Arena::own(1024 * kMiB);
   CHECK(Arena::own(1) == &arena);
@@ -139,7 +138,7 @@ TEST(a_forked_child_leaves_its_parents_memory_alone) {
   if (child == 0) {
     bool right = Arena::find(block) == &arena && !arena.allocate(kMiB);
     arena.free(block);
-    Arena* own = Arena::own(16 * kMiB);  // as a rank of its own would make one
+    Arena* own = Arena::own(16 * kMiB);  // as a child that becomes a rank does
     right = right && own && own != &arena && own->ticket() != arena.ticket();
     auto* mine = right ? static_cast<char*>(own->allocate(kMiB)) : nullptr;
     right = mine && Arena::find(mine) == own && Arena::find(block) == &arena;

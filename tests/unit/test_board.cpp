@@ -1,4 +1,4 @@
-// What processes of a host tell each other through shared memory.
+// Messages between the processes of a host through shared memory.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -61,7 +61,7 @@ TEST(nobody_else_can_write_or_shrink_a_board) {
 TEST(a_file_that_is_no_board_is_refused) {
   Board board;
   Board::Ticket other = board.ticket();
-  other.nonce += 1;  // the number of a file that has been closed was given out again
+  other.nonce += 1;  // the descriptor was closed and reused
   CHECK(!BoardReader::open(other));
   other = board.ticket();
   other.file = STDERR_FILENO;
@@ -85,7 +85,7 @@ TEST(a_full_board_says_so) {
   CHECK(reader->read(place).size() == posted);
 }
 
-// Under ThreadSanitizer: several writers, and a reader meanwhile.
+// For ThreadSanitizer.
 TEST(threads_may_post_and_read) {
   Board board;
   const auto reader = BoardReader::open(board.ticket());

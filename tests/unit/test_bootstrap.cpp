@@ -1,5 +1,4 @@
-// What comes before MPI, without MPI: the rendezvous, the PMI server (spoken to over its socket), the launch
-// decision.
+// Startup without MPI: the rendezvous, the PMI server (through its socket), the launch decision.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -88,13 +87,15 @@ TEST(rendezvous_names_the_missing_and_the_broken_store) {
   CHECK_THROWS(rendezvous(store, "c", 0, 4, "", in(20ms)), Error, "connection reset");
 }
 
-// A rank that went on alone would sit in a call of the library that needs all of them.
+// A rank that continued alone would block in a call of the library that needs all ranks.
 TEST(rendezvous_fails_on_all_ranks_or_none) {
   MemoryStore store;
   CHECK_THROWS(rendezvous(store, "early", 0, 3, "", in(20ms)), Error, "rank(s) 1, 2 of 3 did not arrive");
-  CHECK_THROWS(rendezvous(store, "early", 1, 3, "", in(30s)), Error, "passed before rank 1 of 3 arrived");
-  CHECK_THROWS(rendezvous(store, "early", 2, 3, "", in(30s)), Error, "passed before rank 2 of 3 arrived");
-  // The last one has arrived when the first one's time is over, and publishes only then.
+  CHECK_THROWS(rendezvous(store, "early", 1, 3, "", in(30s)), Error,
+               "another rank timed out before rank 1 of 3 arrived");
+  CHECK_THROWS(rendezvous(store, "early", 2, 3, "", in(30s)), Error,
+               "another rank timed out before rank 2 of 3 arrived");
+  // Rank 1 has arrived when rank 0's time is over, and publishes only later.
   std::int64_t arrivals = 0;
   const auto last = [&] {
     if (arrivals == 0) {
@@ -135,15 +136,15 @@ TEST(oversubscription_counts_the_cores_of_a_node_together) {
   CHECK(!oversubscribed({0, 0}, {"0", "1"}));  // bound to one core each
   CHECK(oversubscribed({0, 0, 0}, {"0,1", "0,1", "0,1"}));
   CHECK(oversubscribed({0, 1, 1}, {"0,1", "0", "0"}));
-  CHECK(!oversubscribed({0, 0}, {"", ""}));  // not known
+  CHECK(!oversubscribed({0, 0}, {"", ""}));  // unknown
 }
 
-TEST(a_rank_bound_to_one_of_many_processors_is_told) {
+TEST(a_rank_bound_to_one_of_many_processors_is_warned) {
   CHECK(binding_problem("3", 2, 4).find("bound to processor 3 alone, of 4 for 2 rank(s)") !=
         std::string::npos);
-  CHECK(binding_problem("3", 3, 4).empty());  // there is one each
+  CHECK(binding_problem("3", 3, 4).empty());  // one for each
   CHECK(binding_problem("0,1", 1, 4).empty());
-  CHECK(binding_problem("", 1, 4).empty());  // not known
+  CHECK(binding_problem("", 1, 4).empty());  // unknown
 }
 
 TEST(pmi_server_answers_and_exchanges_values) {
@@ -195,16 +196,16 @@ TEST(a_command_fits_what_the_launcher_reads) {
       "cmd=put kvsname=" + std::string(20, '1') + " key=" + std::string(63, 'k') + " value=";
   CHECK(ask(fd, put + std::string(static_cast<std::size_t>(limit), 'v')) == "cmd=put_result rc=0");
   launcher.join();
-  ::close(slurm[1]);  // the launcher has ended: nobody waits for its answer
+  ::close(slurm[1]);  // the launcher has exited: nothing waits for its answer
   const std::string_view question = "cmd=barrier_in\n";
   ::send(fd, question.data(), question.size(), MSG_NOSIGNAL);  // fails if the relay was faster
   char answer;
   CHECK(::recv(fd, &answer, 1, 0) <= 0);
 }
 
-TEST(a_pmi_server_that_stops_leaves_nobody_waiting) {
+TEST(a_pmi_server_that_stops_ends_all_waits) {
   MemoryStore store;
-  static PmiServer& stopped = server(store, 0, 1, "z");  // for the leak checker, as above
+  static PmiServer& stopped = server(store, 0, 1, "z");  // static for the leak checker, as above
   const std::string endless(70000, 'x');
   ::send(stopped.client_fd(), endless.data(), endless.size(), MSG_NOSIGNAL);  // fails once it has stopped
   char answer;
@@ -280,16 +281,16 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   setenv("PMI_SIZE", "4", 1);
   CHECK(find_launcher(MpiFamily::Mpich)->rank == 1 && find_launcher(MpiFamily::Mpich)->size == 4);
   CHECK(!find_launcher(MpiFamily::OpenMpi));
-  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4) == "");
-  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Store, "v", 4)
+  CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4) == "");
+  CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Store, "v", 4)
             .starts_with("MPI_GDR_BOOTSTRAP=store needs"));
   CHECK_THROWS(decide(MpiFamily::OpenMpi, {proposal({}), proposal({})}), Error,
                "started by the mpiexec of an MPI of the MPICH family, which cannot start it. Start with "
                "`mpi-gdr run -n 2");
-  setenv("PMI_FD", "987", 1);  // a descriptor that was not inherited
+  setenv("PMI_FD", "987", 1);  // not inherited
   CHECK(!find_launcher(MpiFamily::Mpich));
-  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4)
-            .starts_with("the launcher's connection (PMI_FD) is closed here"));
+  CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4)
+            .starts_with("the launcher's connection (PMI_FD) is closed"));
   setenv("PMIX_NAMESPACE", "n", 1);
   setenv("PMIX_RANK", "3", 1);
   CHECK(find_launcher(MpiFamily::OpenMpi)->rank == 3);
@@ -298,12 +299,12 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
   CHECK(!find_launcher(MpiFamily::Mpich));  // its daemon cannot start this MPI
   CHECK(find_launcher(MpiFamily::OpenMpi)->rank == 2);
-  CHECK(objection_to_launcher(MpiFamily::OpenMpi, BootstrapMode::Auto, "v", 4) == "");
-  const std::string wrong = objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 4);
+  CHECK(explain_launcher_mismatch(MpiFamily::OpenMpi, BootstrapMode::Auto, "v", 4) == "");
+  const std::string wrong = explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 4);
   for (const char* part : {"these 4 ranks were started by the mpirun of Open MPI", "(MPICH 5)",
                            "`mpi-gdr run -n 4 script.py`", "set MASTER_ADDR and MASTER_PORT"})
     CHECK(wrong.find(part) != std::string::npos);
-  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 1) == "");
+  CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 1) == "");
   setenv("RDMAV_FORK_SAFE", "0", 1);
   set_fabric_environment(/*gpu_aware=*/false);
   CHECK(std::string(getenv("RDMAV_FORK_SAFE")) == "0" && std::string(getenv("IBV_FORK_SAFE")) == "1");
@@ -354,40 +355,40 @@ TEST(shared_memory_of_either_name_is_unlinked) {
   }
 }
 
-TEST(too_little_shared_memory_is_told_where_it_is_known_to_kill) {
+TEST(too_little_shared_memory_is_an_error_where_mpi_would_be_killed) {
   constexpr std::uint64_t kMiB = 1 << 20;
   using Free = std::vector<std::optional<std::uint64_t>>;
   const std::vector<int> one_node = {0, 0, 0}, two_nodes = {0, 1, 0, 1};
   const std::string five = "MPICH Version:      5.0.2";
-  // Three ranks need 3096 KiB.
-  CHECK(objection_to_shared_memory(one_node, Free{4 * kMiB, 4 * kMiB, 4 * kMiB}, five) == "");
-  const std::string little = objection_to_shared_memory(one_node, Free{4 * kMiB, 3 * kMiB, 4 * kMiB}, five);
+  CHECK(explain_shared_memory_shortage(one_node, Free{4 * kMiB, 4 * kMiB, 4 * kMiB}, five) == "");
+  const std::string little =
+      explain_shared_memory_shortage(one_node, Free{4 * kMiB, 3 * kMiB, 4 * kMiB}, five);
   CHECK(little.find("3072 KiB free on the host of ranks 0, 1, 2") != std::string::npos);
   CHECK(little.find("MPICH needs 3096 KiB") != std::string::npos);
   CHECK(little.find("expected at least 48 MiB") != std::string::npos);
-  // Each node by itself, and what one of its ranks cannot say another may.
+  // Each node is checked by itself; a rank without an answer does not hide another's.
   const std::string second =
-      objection_to_shared_memory(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, kMiB}, five);
+      explain_shared_memory_shortage(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, kMiB}, five);
   CHECK(second.find("1024 KiB free on the host of ranks 1, 3") != std::string::npos);
-  CHECK(objection_to_shared_memory(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, std::nullopt}, five) ==
-        "");
-  // One rank of a node shares nothing; other versions and vendors have not been measured.
-  CHECK(objection_to_shared_memory({0, 1}, Free{0, 0}, five) == "");
+  CHECK(explain_shared_memory_shortage(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, std::nullopt},
+                                       five) == "");
+  // A rank alone on its node shares nothing; other versions and vendors have not been measured.
+  CHECK(explain_shared_memory_shortage({0, 1}, Free{0, 0}, five) == "");
   for (const char* library : {"MPICH Version:      4.0.2", "MPICH Version: 50.1", "Open MPI v5.0.11",
                               "Intel(R) MPI Library 2021.15", "MPICH", ""})
-    CHECK(objection_to_shared_memory(one_node, Free{0, 0, 0}, library) == "");
+    CHECK(explain_shared_memory_shortage(one_node, Free{0, 0, 0}, library) == "");
 }
 
 TEST(shared_memory_that_other_ranks_of_the_job_have_taken_is_not_missing) {
   constexpr std::uint64_t kMiB = 1 << 20;
   const std::string five = "MPICH Version:      5.0.2";
-  CHECK(objection_to_shared_memory({0, 0}, {2 * kMiB, 2 * kMiB}, five, false) != "");
-  CHECK(objection_to_shared_memory({0, 0}, {2 * kMiB, 2 * kMiB}, five, true) == "");
-  CHECK(objection_to_shared_memory({0, 0}, {kMiB, kMiB}, five, true) != "");
+  CHECK(explain_shared_memory_shortage({0, 0}, {2 * kMiB, 2 * kMiB}, five, false) != "");
+  CHECK(explain_shared_memory_shortage({0, 0}, {2 * kMiB, 2 * kMiB}, five, true) == "");
+  CHECK(explain_shared_memory_shortage({0, 0}, {kMiB, kMiB}, five, true) != "");
   CHECK(warning_of_shared_memory(64 * kMiB, 4, false) == "");
   CHECK(warning_of_shared_memory(47 * kMiB, 4, false).find("48128 KiB free for 4 rank(s)") !=
         std::string::npos);
-  CHECK(warning_of_shared_memory(47 * kMiB, 4, true) == "");  // of 64, which three others have started with
+  CHECK(warning_of_shared_memory(47 * kMiB, 4, true) == "");  // the others have taken theirs
   CHECK(warning_of_shared_memory(8 * kMiB, 3, true).find("(expected 48 MiB)") != std::string::npos);
   CHECK(warning_of_shared_memory(0, 1, false) == "" && warning_of_shared_memory(0, 0, true) == "");
 }

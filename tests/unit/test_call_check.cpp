@@ -1,4 +1,4 @@
-// Mismatched collectives under MPI_GDR_DEBUG=DETAIL: every rank is told what every rank called.
+// Mismatched collectives under MPI_GDR_DEBUG=DETAIL: every rank's error names the calls of all ranks.
 #include "diagnostics/call_check.hpp"
 #include "engine_world.hpp"
 
@@ -23,14 +23,13 @@ CollectiveCall call_of(Collective collective, int rank, int size, std::uint64_t 
   call.spec.dtype = dtype;
   if (collective == Collective::AllToAll)
     call.spec.send_counts.assign(size, count), call.spec.recv_counts.assign(size, count);
-  // The engine leaks what a failed operation works on.
   auto& memory = *new std::vector<double>(1000, 1.0);
   call.output = memory.data();
   call.input = collective == Collective::AllToAll ? memory.data() + 500 : memory.data();
   return call;
 }
 
-// Issues `calls(rank)` on each rank. The errors by rank; empty: none.
+// Issues `calls(rank)` on each rank and returns the errors by rank, "" where there is none.
 std::vector<std::string> outcome(World& world, const std::function<std::vector<Call>(int)>& calls,
                                  const char* dtype = nullptr, Channel channel = Channel::Collective,
                                  bool background = false) {
@@ -52,7 +51,6 @@ std::vector<std::string> outcome(World& world, const std::function<std::vector<C
   return errors;
 }
 
-// Every rank ended with an error that contains all parts.
 void check_all(const std::vector<std::string>& errors, const std::vector<std::string>& parts) {
   for (const std::string& error : errors)
     for (const std::string& part : parts)
@@ -157,7 +155,7 @@ TEST(splits_of_all_to_all) {
   });
   check_all(errors, {"rank 1 sends 12 bytes to rank 2, which expects 16 bytes from it"});
   for (const auto& e : errors)
-    CHECK(e.find("sends") == e.rfind("sends"));  // told once, though two ranks see it
+    CHECK(e.find("sends") == e.rfind("sends"));  // once, though two ranks notice it
 }
 
 TEST(coalesced_calls) {
@@ -200,9 +198,4 @@ TEST(a_rank_that_calls_nothing_is_named) {
   check_all(errors, {"timed out after", "; still waiting for rank 2"});
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

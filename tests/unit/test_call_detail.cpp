@@ -1,4 +1,4 @@
-// What messages show of a call, made of numbers.
+// Call details in messages, formatted from numbers.
 #include "common/call_detail.hpp"
 #include "test.hpp"
 

@@ -1,4 +1,4 @@
-// What ranks compare of their collectives: records, tags, and announcements of calls that are slow.
+// Comparison of the ranks' collectives: records, tags, and announcements of slow calls.
 #include "job/slow_calls.hpp"
 #include "shared_calls.hpp"
 
@@ -17,18 +17,17 @@ CollectiveCall moved(std::string_view dtype, std::uint64_t count, std::uint64_t 
   return call;
 }
 
-// A broadcast on each rank of a world whose messages have many tags; `change` makes of it what rank 1 calls.
+// An all_reduce on each rank of a world with many tags; `change` edits the call of rank 1.
 struct Slow {
   explicit Slow(const std::function<void(CollectiveCall&)>& change) {
     world.run([&](int r) {
-      auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+      auto& b = *new Buffers;  // leaked as the engine's failed operations are
       CollectiveCall call = call_of(Collective::AllReduce, r, 2, 1000, 0, b, false);
       if (r == 1) change(call);
       operations[static_cast<std::size_t>(r)] = world.ranks[r].group->issue({call}, named("it", {}));
     });
   }
   std::vector<SlowCalls::Group> groups(int r) { return {{world.ranks[r].group, "key"}}; }
-  // What rank 0 announces, and what rank 1 finds when it hears it.
   std::vector<News> announced() {
     std::vector<News> all;
     of_rank[0].note(*operations[0]);
@@ -37,7 +36,7 @@ struct Slow {
   }
   std::string found(const News& news) {
     std::string text;
-    of_rank[1].hear(news);
+    of_rank[1].receive(news);
     of_rank[1].look(groups(1), [](News) {}, [&](GroupState&, const std::string& why) { text = why; });
     return text;
   }
@@ -49,7 +48,7 @@ struct Slow {
 
 }  // namespace
 
-TEST(a_record_tells_what_all_ranks_must_call_alike) {
+TEST(a_record_holds_what_must_be_equal_on_all_ranks) {
   const std::uint64_t here = record_of(moved("float32", 10, 4), 5, 1).history;
   CHECK(here == record_of(moved("float32", 10, 4), 5, 1).history);
   CHECK(here != record_of(moved("int32", 10, 4), 5, 1).history);
@@ -57,7 +56,7 @@ TEST(a_record_tells_what_all_ranks_must_call_alike) {
   CHECK(here != record_of(moved("float32", 10, 4), 6, 1).history);
   CHECK(here != record_of(moved("float32", 10, 4), 5, 2).history);  // an earlier call
   CHECK(text_of(record_of(moved("float32", 10, 4), 5)) == "broadcast #5 of 10 x float32, root=0");
-  // Nobody chose the dtype of no data.
+  // Empty calls may differ in dtype.
   CHECK(record_of(moved("float32", 0, 4)).history == record_of(moved("int64", 0, 8)).history);
   CollectiveCall uneven;
   uneven.spec = {Collective::AllGather, 0, 2};
@@ -72,10 +71,10 @@ TEST(text_of_a_record_is_safe_whatever_another_process_writes) {
   CHECK(!text_of(call).empty());
   call.collective = Collective::Broadcast;
   call.op = ReduceOp::Sum;
-  CHECK(text_of(call).size() < 120);  // of a dtype without an end
+  CHECK(text_of(call).size() < 120);  // the dtype has no terminator
 }
 
-TEST(tags_tell_calls_apart_as_far_as_there_are_tags) {
+TEST(tags_distinguish_calls_as_far_as_there_are_tags) {
   for (const int max_tag : {32767, (1 << 20) - 1, (1 << 28) - 1, std::numeric_limits<int>::max() - 1}) {
     const CollectiveTags tags(max_tag);
     CHECK(tags.kinds >= 2 && tags.slots >= 256);
@@ -101,7 +100,7 @@ TEST(a_slow_call_is_announced_and_compared) {
   const std::string text = differs.found(news[0]);
   CHECK(contains(text, "rank 0 called all_reduce #0 of 1000 x float32, op=sum, this rank called"));
   CHECK(contains(text, "op=max"));
-  // Through the strings that travel.
+  // Through the serialised form.
   const auto parsed = parse_news(serialise([&] {
                                    News copy = news[0];
                                    copy.ranks = {0};
@@ -117,15 +116,14 @@ TEST(equal_calls_and_those_of_other_groups_are_no_difference) {
   const auto news = equal.announced();
   CHECK(news.size() == 1);
   CHECK(equal.found(news[0]).empty());
-  // Rank 1 has heard of the same call: it says nothing itself.
-  std::size_t said = 0;
+  std::size_t announcements = 0;
   equal.of_rank[1].note(*equal.operations[1]);
-  equal.of_rank[1].look(equal.groups(1), [&](News) { ++said; }, [](auto&, auto&) {});
-  CHECK(said == 0);
-  SlowCalls stranger;
-  stranger.hear(news[0]);
-  stranger.look({}, [](News) {}, [](auto&, auto&) { CHECK(false); });
-  CHECK(stranger.idle());
+  equal.of_rank[1].look(equal.groups(1), [&](News) { ++announcements; }, [](auto&, auto&) {});
+  CHECK(announcements == 0);
+  SlowCalls late_rank;
+  late_rank.receive(news[0]);
+  late_rank.look({}, [](News) {}, [](auto&, auto&) { CHECK(false); });
+  CHECK(late_rank.idle());
 }
 
 TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
@@ -145,7 +143,7 @@ TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
         {{world.ranks[1].group, "key"}}, [](News) {},
         [&](GroupState&, const std::string& why) { text = why; });
   };
-  theirs.hear(news.at(0));
+  theirs.receive(news.at(0));
   look();
   CHECK(text.empty() && !theirs.idle());
   CollectiveCall other = call_of(Collective::AllReduce, 1, 2, 999, 0, b[1], false);
@@ -157,22 +155,17 @@ TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
   CHECK_THROWS(world.ranks[1].engine->wait(*second), Error, "the test is over");
 }
 
-// All ranks of a job share the room for news.
+// All ranks of a job share the space for news.
 TEST(announcements_have_an_end) {
   Slow slow([](CollectiveCall&) {});
   News news = slow.announced().at(0);
-  for (int i = 0; i < 600; ++i) slow.of_rank[1].hear(news);
+  for (int i = 0; i < 600; ++i) slow.of_rank[1].receive(news);
   slow.of_rank[1].look({}, [](News) {}, [](auto&, auto&) {});
-  std::size_t said = 0;
+  std::size_t announcements = 0;
   SlowCalls& full = slow.of_rank[1];
   full.note(*slow.operations[1]);
-  full.look(slow.groups(1), [&](News) { ++said; }, [](auto&, auto&) {});
-  CHECK(said == 0);
+  full.look(slow.groups(1), [&](News) { ++announcements; }, [](auto&, auto&) {});
+  CHECK(announcements == 0);
 }
 
-// Operations that differ are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

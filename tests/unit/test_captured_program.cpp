@@ -1,6 +1,5 @@
-// Collectives that are recorded once and replayed: every shared-memory algorithm in graphs of devices
-// of the software CUDA, all ranks in one process, among collectives that are not recorded, and what becomes
-// of a replay when a rank does not come.
+// Collectives captured once and replayed: every shared-memory algorithm in graphs of the software CUDA, with
+// eager collectives between, and replays whose peers do not come.
 #include <random>
 
 #include "common/error.hpp"
@@ -16,7 +15,7 @@ namespace {
 
 constexpr int kReplays = 40;
 
-// One recorded collective: input from `given`, which the host changes between replays, result to `output`.
+// One captured collective: input from `given`, which the host changes between replays.
 struct Captured {
   Captured(const Algorithm& algorithm, Rank& rank, int size, std::uint64_t count, int index)
       : operation(algorithm, rank.rank(), size, count, index),
@@ -25,7 +24,7 @@ struct Captured {
         index(index) {
     operation.schedule = build_shared(algorithm, operation.spec);
   }
-  // As Group::capture() does it, with a kernel before and two behind.
+  // As Group::capture(), with copies before and after it.
   void record(Rank& rank, const ipc::DeviceNode& node, DeviceQueue& queue, DeviceQueue& caller) {
     void* const to = operation.data.in_place ? operation.output.data() : operation.input.data();
     caller.copy(to, given.data(), given.size() * sizeof(Element));
@@ -56,7 +55,7 @@ struct Graph {
   std::shared_ptr<SoftwareGraph> graph;
 };
 
-// Every `step`-th of the shared algorithms, from number `first` on.
+// Captures every `step`-th of the shared algorithms from number `first` on.
 Graph capture(Rank& rank, int size, const ipc::DeviceNode& node, DeviceQueue& queue, int first, int step,
               std::uint64_t count) {
   Graph made;
@@ -76,8 +75,7 @@ Graph capture(Rank& rank, int size, const ipc::DeviceNode& node, DeviceQueue& qu
   return made;
 }
 
-// Two graphs in turn, the second one of larger tensors, and now and then a collective that is not recorded,
-// on queues of its own, beside the replay.
+// Alternates two graphs, the second of larger tensors; some turns run an eager collective beside the replay.
 void replay_everything(const Layout& layout) {
   Meeting meeting(layout.size);
   on_all_ranks(layout, [&](Rank& rank) {
@@ -101,7 +99,7 @@ void replay_everything(const Layout& layout) {
       if (how == 1) issue_one();
       rank.device.replay(*graph.graph, caller);
       if (how == 2) issue_one();
-      if (how == 3) rank.device.replay(*graph.graph, caller);  // the same once more, at once
+      if (how == 3) rank.device.replay(*graph.graph, caller);  // the same graph again at once
       caller.synchronize();
       for (auto& part : graph.parts) part->check(("in replay " + std::to_string(replay)).c_str());
       if (!operation) continue;
@@ -138,7 +136,7 @@ TEST(replays_without_delays_in_a_row) {
   });
 }
 
-TEST(a_replay_without_its_peers_can_be_released_and_tells_nobody_anything) {
+TEST(a_replay_released_without_its_peers_notifies_no_rank) {
   Meeting meeting(2);
   on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
     const auto node = meeting.meet(rank);
@@ -157,7 +155,7 @@ TEST(a_replay_without_its_peers_can_be_released_and_tells_nobody_anything) {
       CHECK(!rank.device.idle(caller));
       node->release_replays();
       caller.synchronize();  // a flag that is never reached ends the process
-      // What stood before the first wait was told, and no more.
+      // Only the flags before the first wait were written.
       CHECK(node->ended(1, ipc::kGraphSlot, 0).load() >> 32 == graph.parts.size());
     }
     meeting.wait();

@@ -1,4 +1,4 @@
-// What is remembered between jobs: what comes back, and what is never taken from a file.
+// Choices that are cached between jobs: what is restored, and which files are rejected.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ void write(const std::string& path, const std::string& text) {
   fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
 }
 
-// Why the file is ignored; "" if it is not.
+// Why the file is ignored, or "".
 std::string problem(const ChoiceCache& cache) {
   const ChoiceCache::File file = cache.read(kKey);
   CHECK(file.problem.empty() != file.choices.empty());
@@ -68,7 +68,6 @@ TEST(what_was_measured_comes_back) {
   CHECK(to_text(found) == to_text(some()) && found.size() == 3);
   CHECK(found[0].collective == C::AllReduce && found[0].to_bytes == 1 << 21 && !found[0].mapped);
   CHECK(found[0].rival == 0 && found[0].speedup == 1.25 && found[1].mapped && found[2].to_bytes == 1);
-  // Another group measures two classes, one of them again.
   CHECK(cache.save(kKey, {{C::AllReduce, 1 << 20, 1 << 21, false, 1, 2}, {C::Gather, 8, 16, false, 0, 1}}) ==
         "");
   const MeasuredChoices merged = cache.read(kKey).choices;
@@ -114,7 +113,7 @@ TEST(a_damaged_file_is_ignored_and_replaced) {
   }
   for (const char* bytes : {"\xff", "\x1b[2J", "\r"}) {
     write(path, good.substr(0, 20) + bytes + good.substr(20));
-    CHECK(has(problem(cache), "bytes that are no text"));
+    CHECK(has(problem(cache), "not a text file"));
   }
   write(path, std::string(std::size_t{100} << 10, 'x'));
   CHECK(has(problem(cache), "more than 65536 bytes"));
@@ -122,7 +121,7 @@ TEST(a_damaged_file_is_ignored_and_replaced) {
   CHECK(cache.save(kKey, some()) == "" && content(path) == good);
 }
 
-// The other ranks parse what the first one has parsed and written again.
+// The other ranks parse the first rank's serialised result.
 TEST(what_is_accepted_once_is_accepted_again) {
   for (const char* speedup : {"1", "0.004", "1e-300", "1.2345678", "9e5", "899999.9", "1e5"}) {
     const std::string text = std::string("all_reduce 1024 group staged ") + speedup + "\nend 1\n";
@@ -152,15 +151,15 @@ TEST(a_file_that_others_may_have_written_is_ignored) {
   CHECK(has(problem(cache), "symbolic link"));
   fs::remove(path);
   CHECK(mkfifo(path.c_str(), 0600) == 0);
-  CHECK(has(problem(cache), "no regular file"));
+  CHECK(has(problem(cache), "not a regular file"));
   fs::remove(path);
   fs::create_directory(path);
-  CHECK(has(problem(cache), "no regular file"));
+  CHECK(has(problem(cache), "not a regular file"));
   fs::remove(path);
-  if (geteuid() == 0) {  // only root can play another user
+  if (geteuid() == 0) {  // only root can create another user's files
     write(path, good);
     CHECK(chown(path.c_str(), 65534, 65534) == 0);
-    CHECK(has(problem(cache), "belongs to the user with number 65534"));
+    CHECK(has(problem(cache), "belongs to uid 65534"));
     CHECK(cache.save(kKey, some()) == "" && problem(cache).empty());
   }
   CHECK(chmod(folder.path.c_str(), 0777) == 0);
@@ -176,7 +175,7 @@ TEST(without_a_home_nothing_is_remembered) {
   CHECK(ChoiceCache::user_folder() == folder.path + "/.cache/mpi-gdr");
   setenv("HOME", (folder.path + "/none").c_str(), 1);
   CHECK(ChoiceCache::user_folder() == "");
-  if (geteuid() == 0) {  // only root can play another user
+  if (geteuid() == 0) {  // only root can create another user's files
     setenv("HOME", folder.path.c_str(), 1);
     CHECK(chown(folder.path.c_str(), 65534, 65534) == 0);
     CHECK(ChoiceCache::user_folder() == "");

@@ -1,4 +1,4 @@
-// Every builder is proved right by the checker, in all modes, for many shapes.
+// The checker proves every builder right, in all modes and for many shapes.
 #include <set>
 
 #include "checker/simulation.hpp"
@@ -32,7 +32,6 @@ std::string text(const ExpressionTable& table, ExpressionId id) {
   return all + " )";
 }
 
-// Of every stretch of rank 0's output.
 std::string order_of_reduction(const unit::Group& group) {
   Simulation run(group.specs, group.schedules, {});
   run.run();
@@ -42,19 +41,19 @@ std::string order_of_reduction(const unit::Group& group) {
   return all;
 }
 
-// Small chunks, so that lanes and chunks are in use at counts that are quick to check.
+// Small chunks use lanes and chunks at counts that are quick to check.
 constexpr Tuning kFine{64, 3, 256};
-// As in use, but for a few large chunks of shared memory instead of thousands.
+// The defaults, but few large chunks of shared memory instead of thousands.
 constexpr Tuning kCoarse{256 * 1024, 4, 16 << 20};
 
-// But for those that join two others.
+// Without those that join two others.
 template <typename Body>
 void each_builder(Body body) {
   for (const Algorithm& algorithm : algorithms())
     if (!algorithm.native() && algorithm.name != std::string_view("adaptive")) body(algorithm);
 }
 
-// A sanitizer looks at the code of the builders, which fewer sizes of groups run through as well.
+// Sanitizers cover the builders' code with fewer group sizes.
 int next_size(int p) { return p + (unit::kSanitized && p >= 5 ? 5 : 1); }
 bool enough(int p) { return unit::kSanitized && p > 5; }
 
@@ -78,6 +77,19 @@ bool same_steps(const Schedule& a, const Schedule& b) {
 }
 
 }  // namespace
+
+TEST(staged_fills_its_staging) {
+  const std::uint64_t room = std::uint64_t{2} << 20;  // elements of half of it: a chunk
+  for (const int p : {3, 4, 8})
+    for (const std::uint64_t chunks : {1, 8}) {
+      const CollectiveSpec spec =
+          make(Collective::AllReduce, p, chunks * (room - room % (64 * static_cast<unsigned>(p))));
+      const auto group = build(*find_algorithm(Collective::AllReduce, "staged"), spec,
+                               {.staging_bytes = 2 * room * sizeof(float)});
+      CHECK(group.schedules[0]->rounds.size() ==
+            2 * chunks + 3);  // two a chunk, and its way through the pipeline
+    }
+}
 
 TEST(adaptive_is_zero_copy_and_staged) {
   for (const Algorithm& a : algorithms()) {
@@ -109,7 +121,7 @@ TEST(every_size_up_to_24) {
   });
 }
 
-// In several tests: the time limit is one test's.
+// Several tests, because the time limit is per test.
 TEST(every_size_from_25_to_44) { check_large_groups(25, 44); }
 TEST(every_size_from_45_to_52) { check_large_groups(45, 52); }
 TEST(every_size_from_53_to_58) { check_large_groups(53, 58); }
@@ -169,7 +181,7 @@ TEST(uneven_blocks) {
         }
         const auto group = build(a, spec, kFine);
         expect_right(group);
-        // A rank with nothing to get may run ahead of those that it gives to.
+        // A rank that receives nothing may run ahead of those that it sends to.
         const bool some = *std::max_element(spec.counts.begin(), spec.counts.end()) > 0;
         const bool all = *std::min_element(spec.counts.begin(), spec.counts.end()) > 0;
         for (const auto& schedule : group.schedules)
@@ -257,7 +269,7 @@ TEST(lane_count_is_equal_on_all_ranks) {
 
 TEST(one_way_only_where_a_rank_may_run_ahead) {
   each_builder([](const Algorithm& a) {
-    const bool one_way = has_root(a.collective) && !a.shared;  // shared memory is given out again by all
+    const bool one_way = has_root(a.collective) && !a.shared;  // all ranks reuse shared memory
     CHECK(build(a, make(a.collective, 4, 10)).schedules[0]->one_way == one_way);
   });
 }
@@ -315,8 +327,8 @@ TEST(costs_of_the_algorithms_of_many_steps) {
   CHECK(cost(Collective::AllReduce, "rabenseifner", 11, 800).steps == 8);
   for (const int root : {0, 1, 5, 10}) {
     const CheckResult reduce = cost(Collective::Reduce, "rabenseifner", 11, 800, root);
-    // Fold, halving, and in each of three steps of the gather 400 elements on their way.
-    // (The chain is one shorter where no pair is near the root.)
+    // Fold, halving, and 400 elements in transit in each of three steps of the gather. The chain is one step
+    // shorter where no pair is near the root.
     CHECK(reduce.steps == (root == 10 ? 6u : 7u));
     CHECK(reduce.elements_sent == 3 * 800 + 8 * 700 + 3 * 400);
     CHECK(reduce.elements_reduced == 3 * 800 + 8 * 700);
@@ -334,7 +346,7 @@ TEST(costs_of_the_algorithms_of_many_steps) {
   }
 }
 
-// docs/algorithms.md promises equal bits; this is more: the same order of reduction under another name.
+// Stronger than the equal bits of docs/algorithms.md: the order of reduction is the same.
 TEST(rabenseifner_rounds_like_recursive_doubling) {
   for (const int p : {2, 3, 7, 8, 12, 33}) {
     const CollectiveSpec spec = make(Collective::AllReduce, p, 97);

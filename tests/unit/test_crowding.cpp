@@ -1,4 +1,4 @@
-// What yields and waits tell about the cores, on a clock of the test.
+// Detection of shared cores from yields and waits, on a clock of the test.
 #include "engine/crowding.hpp"
 #include "test.hpp"
 
@@ -11,7 +11,7 @@ const Crowding::Clock::time_point kBegin(1h);
 
 }  // namespace
 
-TEST(yields_to_nobody_tell_nothing) {
+TEST(yields_without_another_process_are_ignored) {
   Crowding crowding(false);
   for (int i = 0; i < 1000; ++i) crowding.yielded(kBegin + i * 1us, kBegin + i * 1us + 500ns);
   CHECK(!crowding.shared(kBegin + 1ms) && !crowding.slices(kBegin + 1ms) && crowding.spins(kBegin + 1ms));
@@ -25,7 +25,7 @@ TEST(a_yield_to_another_process_is_remembered_for_a_while) {
   CHECK(!crowding.shared(kBegin + 21ms));  // the neighbour has left
 }
 
-TEST(a_yield_that_cost_a_time_slice_is_told_apart) {
+TEST(a_yield_that_cost_a_time_slice_is_distinguished) {
   Crowding crowding(false);
   crowding.yielded(kBegin, kBegin + 3ms);
   CHECK(crowding.shared(kBegin + 4ms) && crowding.slices(kBegin + 4ms));
@@ -38,7 +38,7 @@ TEST(what_was_counted_is_not_forgotten) {
   CHECK(crowding.counted() && crowding.shared(kBegin) && !crowding.slices(kBegin));
 }
 
-TEST(waits_spin_where_nobody_shares_the_cores) {
+TEST(waits_spin_where_no_rank_shares_the_cores) {
   Crowding crowding(false);
   for (int i = 0; i < 100; ++i) {
     crowding.missed();

@@ -1,5 +1,5 @@
-// The CUDA library beside this program on a real device: its kernels against host::reduce bit for bit, flags,
-// order. Where there is no library or no device, every test says so and passes.
+// The CUDA library beside this program on a real device: kernels against host::reduce bit for bit, flags,
+// order. Without library or device every test prints so and passes.
 #include <unistd.h>
 
 #include <chrono>
@@ -39,7 +39,6 @@ Device* first_device() {
   return found;
 }
 
-// Memory of the device for one test.
 struct Memory {
   Device& device;
   unsigned char* const bytes;
@@ -51,7 +50,7 @@ struct Memory {
 struct Shape {
   std::size_t count;
   int sources;
-  std::size_t residue, shift;  // of all, and of the last source besides: in alignments of the element
+  std::size_t residue, shift;  // of all; extra of the last source; in alignments of the element
 };
 constexpr Shape kShapes[] = {{1, 1, 0, 0},    {103, 2, 1, 0}, {103, 3, 1, 1},
                              {1000, 9, 0, 0}, {70, 40, 3, 0}, {400000, 3, 1, 0}};
@@ -144,7 +143,7 @@ TEST(group_memory_is_used_again_in_the_order_of_its_stream) {
   queue->wait_flag(&flags[0], 1);
   queue->copy(memory + 1000, memory, 1000);
   arena.free(memory);
-  CHECK(arena.allocate(bytes, &streams[0]) == memory);  // though the device has not come to the copy
+  CHECK(arena.allocate(bytes, &streams[0]) == memory);  // before the device has executed the copy
   arena.free(memory);
   std::thread host([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -162,16 +161,16 @@ TEST(flags_of_replays_follow_the_devices_count) {
   void* const page = std::aligned_alloc(4096, 4096);
   std::memset(page, 0, 4096);
   device->register_host(page, 4096);
-  auto* const flags = static_cast<Flag64*>(page);
+  auto* const flags = static_cast<Flag*>(page);
   const auto queue = device->make_queue();
   queue->copy(counts.bytes, page, 256);
   queue->synchronize();  // before the page's zeros become flags
-  const Replays replays{reinterpret_cast<Flag64*>(counts.bytes),
-                        reinterpret_cast<Flag64*>(counts.bytes + 128), &flags[2]};
+  const Replays replays{reinterpret_cast<Flag*>(counts.bytes), reinterpret_cast<Flag*>(counts.bytes + 128),
+                        &flags[2]};
   for (std::uint64_t run = 1; run <= 3; ++run) {
     queue->count_replay(replays);
-    queue->wait_replay(&flags[0], replays, 1, 7);
-    queue->write_replay(&flags[1], replays, 5);
+    queue->wait_flag(&flags[0], 7 - (std::uint64_t{1} << 32), replays);  // of the run before
+    queue->write_flag(&flags[1], 5, replays);
     if (run > 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       CHECK(flags[1].load() == ((run - 1) << 32 | 5));
@@ -181,12 +180,12 @@ TEST(flags_of_replays_follow_the_devices_count) {
     CHECK(flags[1].load() == (run << 32 | 5));
   }
   queue->count_replay(replays);
-  queue->wait_replay(&flags[0], replays, 0, 1);
-  queue->write_replay(&flags[1], replays, 6);
+  queue->wait_flag(&flags[0], 1, replays);
+  queue->write_flag(&flags[1], 6, replays);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   flags[2].store(1, std::memory_order_release);
   queue->synchronize();
-  CHECK(flags[1].load() == (std::uint64_t{3} << 32 | 5));  // cut short, and nothing told
+  CHECK(flags[1].load() == (std::uint64_t{3} << 32 | 5));  // cut short: nothing was written
   device->unregister_host(page);
   std::free(page);
 }

@@ -17,7 +17,7 @@ TEST(queue_runs_in_order) {
   queue->copy(&b, &a, sizeof a);
   const void* sources[] = {&a, &b};
   queue->reduce({DataType::Int32, ReduceOp::Sum, &c, sources, 2, 1});
-  sources[0] = sources[1] = nullptr;  // the array was copied
+  sources[0] = sources[1] = nullptr;  // the array has been copied
   queue->copy(&a, &c, sizeof a);
   queue->synchronize();
   CHECK(a == 2 && b == 1 && c == 2);
@@ -66,7 +66,7 @@ TEST(queues_block_each_other_only_if_they_share_hardware) {
     if (hardware_queues == 2) second->synchronize();
     CHECK(flags[1].load(std::memory_order_acquire) == (hardware_queues == 2 ? 1u : 0u));
     flags[0].store(1, std::memory_order_release);
-    first->synchronize();  // its wait reads a flag that ends with this scope
+    first->synchronize();  // its wait reads a flag of this scope
     second->synchronize();
     CHECK(flags[1].load(std::memory_order_acquire) == 1);
   }
@@ -107,7 +107,7 @@ TEST(a_queue_is_synchronized_alone_and_adopted_is_the_same) {
   CHECK(!device.idle(*first) && device.idle(*second));
   flags[0].store(1, std::memory_order_release);
   beside_first->wait_flag(&flags[1], 1);
-  first->synchronize();  // not what is behind it in the same hardware queue
+  first->synchronize();  // does not wait for later work of the same hardware queue
   CHECK(device.idle(*first) && !device.idle(*beside_first));
   const auto adopted = device.adopt(second->native());
   adopted->wait_flag(&flags[1], 1);
@@ -117,7 +117,7 @@ TEST(a_queue_is_synchronized_alone_and_adopted_is_the_same) {
   second->synchronize();
 }
 
-// As of processes, which two devices stand for.
+// Two devices stand for two processes.
 TEST(devices_see_each_others_memory_at_addresses_of_their_own) {
   SoftwareDevice owner, other;
   CHECK(owner.identity() != other.identity());

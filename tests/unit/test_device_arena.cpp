@@ -1,4 +1,4 @@
-// Group memory of a device: what is given out, and when freed memory is used again.
+// Group memory of a device: allocation, and reuse of freed memory.
 #include <cstring>
 #include <random>
 #include <thread>
@@ -22,7 +22,7 @@ TEST(blocks_are_apart_and_come_back) {
     if (!held.empty() && random() % 2) {
       const std::size_t i = random() % held.size();
       auto [memory, bytes] = held[i];
-      CHECK(memory[0] == mark(memory) && memory[bytes - 1] == mark(memory));  // nobody else has written there
+      CHECK(memory[0] == mark(memory) && memory[bytes - 1] == mark(memory));  // no other block overlaps
       arena.free(memory);
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
@@ -39,7 +39,6 @@ TEST(blocks_are_apart_and_come_back) {
   CHECK(arena.in_use() == 0);
   const int segments = arena.segments();
   CHECK(segments == 2 && segments == device.allocations && device.synchronizations > 0);
-  // In one piece again, each segment of its own.
   std::vector<void*> whole;
   for (int i = 0; i < segments; ++i) whole.push_back(arena.allocate(arena.segment(i).bytes));
   CHECK(arena.segments() == segments && arena.in_use() == arena.reserved());
@@ -54,25 +53,24 @@ TEST(freed_memory_is_used_again_in_the_order_of_its_stream) {
   const char streams[2] = {};
   auto* first = static_cast<std::byte*>(arena.allocate(kHalf, &streams[0]));
   auto* second = static_cast<std::byte*>(arena.allocate(kHalf, &streams[0]));
-  // The device still has work that reads them.
+  // Pending work of the device still reads them.
   const auto queue = device.make_queue();
   const auto flag = device.make_flags(1);
   queue->wait_flag(&flag[0], 1);
   arena.free(first);
   CHECK(arena.allocate(kHalf, &streams[0]) == first);
-  // Two that were freed are one block, and a smaller one leaves the rest.
+  // Adjacent freed blocks merge, and a smaller allocation leaves the remainder.
   arena.free(second);
   arena.free(first);
   CHECK(arena.allocate(2 * kHalf, &streams[0]) == first && arena.segments() == 1);
   arena.free(first);
   CHECK(arena.allocate(kMiB, &streams[0]) == first && arena.allocate(kMiB, &streams[0]) == first + kMiB);
-  // None of that waited for the device. What another stream may still use is for nobody else, while there is
-  // room for a segment.
+  // None of that waited for the device. While a segment fits, another stream's pending memory is not reused.
   flag[0].store(1);
   arena.free(first);
   void* const other = arena.allocate(kMiB, &streams[1]);
   CHECK(arena.find(other, 1)->segment == 1 && device.synchronizations == 0);
-  // What is clean is for all, also in one piece with what was freed.
+  // Unused memory serves every stream, also merged with freed memory.
   arena.free(other);
   void* const most = arena.allocate(2 * kHalf - kMiB, &streams[1]);
   void* const rest = arena.allocate(kMiB, &streams[1]);
@@ -93,7 +91,7 @@ TEST(what_others_may_use_is_given_out_when_the_device_was_waited_for) {
   const auto flag = device.make_flags(1);
   queue->wait_flag(&flag[0], 1);
   arena.free(first);
-  // Not by a caller for whom the device may wait.
+  // Not for a caller that must not wait for the device.
   CHECK_THROWS(arena.allocate(kHalf, &streams[1], false), NoMemory, "MPI_GDR_DEVICE_GROUP_MEMORY");
   CHECK(device.synchronizations == 0);
   std::thread host([&] {
@@ -102,13 +100,13 @@ TEST(what_others_may_use_is_given_out_when_the_device_was_waited_for) {
   });
   CHECK(arena.allocate(kHalf, &streams[1]) == first && flag[0].load() == 1 && device.synchronizations == 1);
   host.join();
-  // What several streams have used is nobody's without that, not even its own stream's.
+  // Memory that several streams have used is not reused without waiting, even for its own stream.
   arena.share_with_streams(second);
   arena.share_with_streams(&device);
   arena.free(second);
   CHECK_THROWS(arena.allocate(kHalf, &streams[0], false), NoMemory, "MPI_GDR_DEVICE_GROUP_MEMORY");
   CHECK(arena.allocate(kHalf, &streams[0]) == second && device.synchronizations == 2);
-  // What is freed while the device is waited for is not what was waited for.
+  // Memory freed during the wait is not covered by it.
   arena.free(first);
   device.meanwhile = [&] { arena.free(second); };
   CHECK(arena.allocate(kHalf) == first && device.synchronizations == 3);
@@ -168,7 +166,7 @@ TEST(a_device_without_memory_is_asked_for_less) {
 TEST(segments_grow_with_what_there_is) {
   CountingDevice device;
   DeviceArena arena(device, DeviceArena::kNoLimit);
-  for (int i = 0; i < 600; ++i) arena.allocate(40 * kMiB);  // of which nothing is touched
+  for (int i = 0; i < 600; ++i) arena.allocate(40 * kMiB);  // their memory is never touched
   CHECK(arena.segments() < 48 && arena.reserved() >= 600 * 40 * kMiB);
   for (int i = 1; i < arena.segments(); ++i) {
     const DeviceArena::Segment& segment = arena.segment(i);

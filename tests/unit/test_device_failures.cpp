@@ -1,5 +1,4 @@
-// Collectives and messages on the memory of a device, through Group and Engine, when something goes wrong:
-// nothing hangs, and those who wait are told why.
+// Failing operations on device memory, through Group and Engine: nothing hangs, and waiters get the reason.
 #include <barrier>
 #include <cstring>
 
@@ -37,7 +36,7 @@ TEST(a_message_that_never_comes_is_a_timeout_and_the_device_goes_on) {
   world.close();
 }
 
-TEST(an_abort_lets_the_device_go_on) {
+TEST(an_abort_unblocks_the_device) {
   World world(2);
   Gpu& gpu = *make_gpus(1)[0];
   std::vector<std::unique_ptr<Reduction>> reductions;
@@ -54,7 +53,7 @@ TEST(an_abort_lets_the_device_go_on) {
   world.close();
 }
 
-// The root of a broadcast waits for nobody. What it has ended stands, whatever becomes of its group then.
+// The root of a broadcast waits for no rank. Its completed operation stays valid when the group fails later.
 TEST(what_ended_before_a_failure_ends_well_on_the_other_ranks) {
   World world(2);
   const auto gpus = make_gpus(2);
@@ -83,7 +82,7 @@ TEST(what_ended_before_a_failure_ends_well_on_the_other_ranks) {
 
 namespace {
 
-// Rank 0's device takes so much of an all_reduce and no more. False: that was all of it, and it went well.
+// Rank 0's device accepts only this many submissions of an all_reduce. False: it needed no more.
 bool refuses(int submissions, bool shared) {
   World world(2);
   const auto gpus = make_gpus(2);
@@ -96,16 +95,16 @@ bool refuses(int submissions, bool shared) {
     std::vector<float>& data = unfreed(20'000, 1);
     const StreamTarget target = gpu.target(true);
     IssueOptions options{{.name = "all_reduce"}, Channel::Accelerator};
-    // Messages that do not come tell nobody why.
+    // Missing messages carry no reason.
     if (!shared && r == 1) options.timeout = 200ms;
     options.stream = &target;
     OperationPtr operation;
     if (r == 0) gpu.device.refuse_after(submissions);
     try {
       operation = world.ranks[r].group->issue({all_reduce(world, r, data)}, std::move(options));
-      // As the binding does for those that it has heard of.
+      // As the binding does for errors that it has reported.
       operation->on_finished([operation] {
-        if (operation->error()) let_the_device_go_on(operation);
+        if (operation->error()) unblock_device(operation);
       });
     } catch (const Error& e) {
       CHECK(r == 0 && e.code() == ErrorCode::System);
@@ -145,7 +144,7 @@ TEST(a_device_that_refuses_its_part_fails_the_group_and_goes_on) {
   }
 }
 
-TEST(what_a_device_took_before_it_refused_is_let_go_until_it_is_through) {
+TEST(work_before_a_refused_submission_is_unblocked_until_it_is_through) {
   World world(2);
   const auto gpus = make_gpus(2);
   const auto nodes = share_staging(world, gpus);
@@ -155,7 +154,7 @@ TEST(what_a_device_took_before_it_refused_is_let_go_until_it_is_through) {
   const auto conclude = [] { fail(ErrorCode::System, "the device has had enough"); };
   CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1, true, {}, conclude), Error, "has had enough");
   while (world.ranks[0].group->outstanding() > 0) std::this_thread::yield();
-  // The peer's device has been slow, and overwrites what the host of rank 0 has set for its own.
+  // The peer's slow device overwrites the notice that the host of rank 0 has set for its own device.
   nodes[0]->notices(0, 0, 1).store(std::uint64_t{1} << 32, std::memory_order_release);
   late.store(1);
   gpu.device.synchronize();  // a flag that is never reached ends the process
@@ -172,7 +171,7 @@ TEST(a_device_that_makes_no_more_flags_fails_the_group) {
   Reduction others(world, 1, *gpus[1], 1000, 1);
   gpu.device.out_of_flags = true;
   CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1), Error, "all_reduce: no more flags");
-  // The other rank carries it out: the next one must not be matched with it.
+  // Rank 1 runs it: the next operation must not be matched with it.
   gpu.device.out_of_flags = false;
   CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1), Error, "the group failed earlier: all_reduce: no more");
   CHECK(world.ranks[0].group->failure_code() == ErrorCode::System);
@@ -181,7 +180,7 @@ TEST(a_device_that_makes_no_more_flags_fails_the_group) {
   world.close();
 }
 
-TEST(a_shutdown_lets_the_device_go_on) {
+TEST(a_shutdown_unblocks_the_device) {
   World world(2);
   Gpu& gpu = *make_gpus(1)[0];
   Reduction reduction(world, 0, gpu, 1000, 1);
@@ -193,9 +192,4 @@ TEST(a_shutdown_lets_the_device_go_on) {
   CHECK(reduction.operation->error() && message.operation->error());
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

@@ -1,4 +1,4 @@
-// Loading the library of a family of devices where there is none, and where the file is something else.
+// Loading a device library that is missing, invalid or valid.
 #include <unistd.h>
 
 #include <cstdio>
@@ -49,7 +49,7 @@ TEST(a_library_of_something_else) {
   CHECK(loaded.devices == nullptr && !loaded.why.empty());
 }
 
-// The library throws with a copy of our exception's code, and its errors must be ours all the same.
+// The library throws with its own copy of the exception's code, and its errors must still be caught as ours.
 TEST(errors_of_the_library_beside_this_program) {
   char program[4096] = {};
   CHECK(readlink("/proc/self/exe", program, sizeof program - 1) > 0);
@@ -66,7 +66,7 @@ TEST(errors_of_the_library_beside_this_program) {
   CHECK_THROWS(loaded.devices->describe(-1), Error, "device=-1");
 }
 
-// Once the process has read MPI_GDR_CUDA=off, whether or not a library lies beside this program.
+// MPI_GDR_CUDA=off holds for the process, whether or not there is a library.
 TEST(off_is_never_loaded) {
   setenv("MPI_GDR_CUDA", "off", 1);
   const LoadedLibrary& loaded = *loaded_library("cuda");

@@ -21,18 +21,17 @@ using ipc::DeviceNode;
 
 namespace {
 
-// Nodes of a group as c10d/backend_device.cpp makes them, and their devices.
+// The nodes of a group, as c10d/backend_device.cpp makes them, and their devices.
 struct Ranks {
   explicit Ranks(int size) : devices(static_cast<std::size_t>(size)) {
     for (auto& device : devices) device = std::make_unique<CountingDevice>();
   }
   ~Ranks() { leave(); }
-  // `members`: as DeviceNode takes them.
   void meet(const std::vector<int>& members = {}) {
     std::string why;
     if (try_to_meet(members, why) != static_cast<int>(devices.size())) fail(ErrorCode::Internal, why);
   }
-  // How many of them have mapped everything.
+  // The number of ranks that have mapped everything.
   int try_to_meet(const std::vector<int>& members, std::string& why) {
     const int size = static_cast<int>(devices.size());
     for (int r = 0; r < size; ++r)
@@ -43,7 +42,7 @@ struct Ranks {
     for (auto& node : nodes) attached += node->attach(tickets, why);
     return attached;
   }
-  void refresh() {  // the second time, they map what the first one has published
+  void refresh() {  // twice, so that ranks map what the first turn has published
     for (int turn = 0; turn < 2; ++turn, ++use)
       for (auto& node : nodes) node->refresh(use);
   }
@@ -57,7 +56,7 @@ struct Ranks {
     nodes.clear();
   }
   DeviceArena& arena(int r) { return DeviceArena::of(*devices[static_cast<std::size_t>(r)]); }
-  // What rank `reader` sees at a place of rank `owner`.
+  // Where rank `reader` has mapped a location of rank `owner`; null: not mapped.
   std::byte* seen(int reader, int owner, const DeviceArena::Location& place) {
     const std::uint64_t base =
         nodes[static_cast<std::size_t>(reader)]->bases()[owner * DeviceArena::kMaxSegments + place.segment];
@@ -65,7 +64,7 @@ struct Ranks {
   }
   std::vector<std::unique_ptr<CountingDevice>> devices;
   std::vector<std::unique_ptr<DeviceNode>> nodes;
-  std::uint64_t use = 0;  // the next one of the slots
+  std::uint64_t use = 0;  // the next use of the slots
 };
 
 }  // namespace
@@ -92,13 +91,12 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
       }
     };
     ranks.meet();
-    expect_all_to_see(0);  // before anybody refreshes
-    // Memory that is not in the arena has no place.
+    expect_all_to_see(0);  // before any refresh
     int other = 0;
     const DeviceArena::Segment& segment = ranks.arena(0).segment(0);
     CHECK(!ranks.place(0, &other) && !ranks.place(0, segment.base + segment.bytes + 1));
     CHECK(ranks.place(0, segment.base) && ranks.place(0, segment.base)->offset == 0);
-    // A block in a new segment has none until everybody knows it.
+    // A block in a new segment has a location only once all ranks have mapped it,
     for (int r = 0; r < size; ++r)
       blocks[static_cast<std::size_t>(r)] =
           static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
@@ -107,7 +105,7 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
       ranks.nodes[static_cast<std::size_t>(r)]->refresh(ranks.use + 3);
       CHECK(!ranks.place(0, blocks[0]));
     }
-    // Nor in a use before that one in which the last of them has found it.
+    // and only from the use in which the last rank has mapped it.
     const std::uint64_t early = ranks.use;
     ranks.use = early + 2;
     CHECK(!ranks.place(0, blocks[0]));
@@ -115,7 +113,6 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
     CHECK(ranks.place(0, blocks[0]));
     ranks.refresh();
     expect_all_to_see(1);
-    // The lines of all slots are apart.
     for (int owner = 0; owner < size; ++owner)
       for (int slot = 0; slot < ipc::kSlots; ++slot)
         for (int kind = 0; kind < 2; ++kind)
@@ -128,18 +125,17 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
           CHECK(ranks.nodes[0]->shown(owner, slot, kind).load() ==
                 static_cast<unsigned>(100 * owner + 10 * slot + kind + 1));
     expect_all_to_see(1);
-    // Nothing that was mapped stays so; the memory does.
+    // Leaving unmaps everything but keeps the memory, which the next group of the devices finds.
     for (auto& device : ranks.devices) CHECK(device->mapped == 3 * (size - 1));
     ranks.leave();
     for (auto& device : ranks.devices) CHECK(device->mapped == 0);
     blocks[0][0] = std::byte{1};
-    // The next group of the same devices finds all of it.
     ranks.meet();
     expect_all_to_see(1);
   }
 }
 
-TEST(memory_that_somebody_cannot_map_has_no_place) {
+TEST(memory_that_a_rank_cannot_map_is_not_shared) {
   Ranks ranks(3);
   ranks.meet();
   ranks.devices[2]->imports = false;
@@ -157,7 +153,7 @@ TEST(memory_that_somebody_cannot_map_has_no_place) {
   CHECK(ranks.seen(1, 0, {0, 0}) && !ranks.seen(2, 0, {0, 0}));
 }
 
-TEST(staging_memory_goes_when_nobody_has_it_mapped) {
+TEST(staging_memory_is_freed_when_no_rank_has_it_mapped) {
   for (const bool agreed : {false, true}) {
     Ranks ranks(3);
     ranks.devices[1]->imports = false;
@@ -175,7 +171,7 @@ TEST(staging_memory_goes_when_nobody_has_it_mapped) {
     CHECK(ranks.devices[1]->releases == agreed);
     ranks.leave();
     for (auto& device : ranks.devices) CHECK(device->mapped == 0 && device->releases == agreed);
-    // Nobody waits for those who never come to map it.
+    // Nodes do not wait for ranks that never map their memory.
     if (agreed) CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(1));
   }
 }

@@ -1,4 +1,4 @@
-// What the engine does when all goes well.
+// The engine without failures.
 #include "engine_world.hpp"
 
 using namespace engine_tests;
@@ -56,8 +56,7 @@ TEST(more_operations_than_tags) {
 }
 
 TEST(a_sender_cannot_run_away_from_its_receivers) {
-  // The root's sends are all eager; the receivers start late. Without back-pressure the root would finish at
-  // once.
+  // All sends of the root are eager and receivers start late: without back-pressure it would finish at once.
   World world(2, {.group = {"test", 30s, 4}});
   std::atomic<int> root_done{0};
   constexpr int kBroadcasts = 400;
@@ -86,7 +85,7 @@ TEST(a_sender_cannot_run_away_from_its_receivers) {
 }
 
 TEST(back_pressure_holds_whatever_the_pattern) {
-  // Every 16th broadcast is empty, or all traffic of an all_to_all goes one way: still nobody runs away.
+  // Also if every 16th broadcast is empty, and if all traffic of an all_to_all goes one way.
   for (const bool all_to_all : {false, true}) {
     World world(2, {.group = {"test", 30s, 4}});
     std::atomic<int> sender_done{0};
@@ -152,11 +151,11 @@ TEST(collectives_end_with_the_messages_that_they_join) {
       return group.issue({MessageCall{r == 0, data.data(), data.size(), 1 - r, 5}}, std::move(options));
     };
     IssueOptions options;
-    if (r == 1) {  // rank 0 sends on; here the messages of the joined operation wait for nobody's turn
+    if (r == 1) {  // rank 0's sends proceed; the joined operation's messages do not wait for a turn
       options.join = message(joined, {});
       auto next = message(later, {});
       engine.wait(*next);
-      engine.wait(*options.join);  // it has come, too, but another pass may have to find that out
+      engine.wait(*options.join);  // it has arrived, but a later pass may have to detect that
       CHECK(joined[19999] == 1 && later[19999] == 3);
       auto before = start(world, r, first);
       auto op = start(world, r, second, options);
@@ -196,7 +195,7 @@ TEST(who_waits_for_one_message_of_many_does_not_poll_them_all_each_time) {
     return world.ranks[0].group->issue({MessageCall{false, &byte, 1, 1, tag}}, named("recv", foreground()));
   };
   for (int i = 0; i < kOthers; ++i) others.push_back(receive(2));
-  world.ranks[0].engine->wait(*receive(1));  // which starts them
+  world.ranks[0].engine->wait(*receive(1));  // starts the others
   polls->count = 0;
   for (int i = 1; i < kMessages; ++i) world.ranks[0].engine->wait(*receive(1));
   CHECK(polls->count < kMessages * (kOthers / 4));
@@ -208,7 +207,7 @@ TEST(who_waits_for_one_message_of_many_does_not_poll_them_all_each_time) {
   world.close();
 }
 
-TEST(messages_do_not_block_and_tell_their_source) {
+TEST(messages_do_not_block_and_return_their_source) {
   World world(3);
   world.run([&](int r) {
     Group& group = *world.ranks[r].group;
@@ -216,7 +215,7 @@ TEST(messages_do_not_block_and_tell_their_source) {
     std::vector<std::vector<char>> out(3, std::vector<char>(20000, static_cast<char>(r + 1))),
         in(3, std::vector<char>(20000));
     std::vector<OperationPtr> ops;
-    // Everybody sends first: a blocking send would deadlock above the eager limit.
+    // All ranks send first: a blocking send would deadlock above the eager limit.
     for (int peer = 0; peer < 3; ++peer)
       if (peer != r)
         ops.push_back(group.issue({MessageCall{true, out[peer].data(), 20000, peer, 5}}, {{.name = "send"}}));
@@ -239,10 +238,10 @@ TEST(callbacks_may_wait_for_operations_issued_before_them) {
     auto first = start(world, r, a);
     auto second = start(world, r, b);
     const auto done = second_finished.get_future().share();
-    // Registered first: of an operation that is finished already, a callback runs at once, on this thread.
+    // Registered first: on a finished operation a callback runs at once on the calling thread.
     second->on_finished([&] { second_finished.set_value(); });
     first->on_finished([&, done] {
-      done.get();  // its callback must not be queued behind this one
+      done.get();  // the other callback must not be queued behind this one
       first_finished.set_value();
     });
     first_finished.get_future().get();
@@ -257,7 +256,7 @@ TEST(a_callback_may_wait_for_another_operation) {
     std::promise<void> finished;
     auto op = start(world, r, first);
     op->on_finished([&] {
-      // As PowerSGD's hook: a collective inside the callback, waited for through its own completion.
+      // As PowerSGD's hook does: a collective inside the callback, which waits for its completion.
       std::promise<void> inner;
       auto nested = start(world, r, second);
       nested->on_finished([&] { inner.set_value(); });
@@ -296,8 +295,8 @@ TEST(buffers_are_released_once_and_never_on_the_progress_thread) {
   world.close();
 }
 
-TEST(a_waiter_lets_go_of_what_ends_beside_its_own_operation) {
-  // Only waiters carry these: no other thread has to be woken for the buffers of any.
+TEST(a_waiter_releases_what_ends_beside_its_own_operation) {
+  // Only waiters progress these operations: no other thread wakes up to free buffers.
   World world(2);
   world.run([&](int r) {
     std::vector<std::vector<float>> data(8, std::vector<float>(10, 1.0f));
@@ -318,7 +317,6 @@ TEST(a_waiter_lets_go_of_what_ends_beside_its_own_operation) {
 }
 
 TEST(two_groups_in_opposite_order) {
-  // Rank 0 issues A then B, rank 1 B then A; both are on the same engines.
   auto transports = make_loopback(2);
   World world(2);
   std::shared_ptr<Group> second[2];

@@ -1,4 +1,4 @@
-// Staged calls: the second collective follows from what the first brought.
+// Chained calls: the result of the first collective determines the second.
 #include "engine_world.hpp"
 #include "execution/chained_execution.hpp"
 
@@ -17,7 +17,7 @@ CollectiveCall all_gather(int rank, int size, const void* input, void* output, s
   return call;
 }
 
-// Gathers one number per rank, then as many bytes of each rank as the largest number says.
+// Gathers one number per rank, then as many bytes from each rank as the largest number.
 struct Exchange {
   std::uint64_t own = 0;
   std::vector<std::uint64_t> sizes;
@@ -47,7 +47,7 @@ struct Exchange {
 
 TEST(second_stage_follows_the_first) {
   for (int p : {1, 2, 3, 5}) {
-    // Also where the user asked for the library's own collectives: the second stage cannot be one.
+    // Also with the library's own collectives: the second stage cannot be one.
     for (const char* algorithm : {"ring", "native"}) {
       World world(p, {.loopback = {.eager_bytes = 64, .max_late_tests = 5},
                       .env = env_of({{"MPI_GDR_ALLGATHER_ALGO", algorithm}})});
@@ -97,8 +97,7 @@ TEST(staged_calls_mix_with_others) {
 TEST(an_error_between_the_stages_fails_the_operation) {
   World world(2, {.group = {"test", 2s, 32}});
   world.run([&](int r) {
-    auto* exchange =
-        new Exchange(r, 2, 8);  // stays behind a failed operation, as the engine's keepalive does
+    auto* exchange = new Exchange(r, 2, 8);  // leaked as the keepalive of a failed operation is
     ChainedCall call = exchange->call(r, 2);
     if (r == 0) call.next = []() -> std::optional<CollectiveCall> { throw std::bad_alloc(); };
     auto op = world.ranks[r].group->issue({call}, foreground());
@@ -107,7 +106,7 @@ TEST(an_error_between_the_stages_fails_the_operation) {
   });
 }
 
-TEST(what_is_known_of_a_stage_is_known_of_the_chain) {
+TEST(a_chain_has_the_properties_of_its_stages) {
   struct Stage : Execution {
     bool done = false;
     explicit Stage(const char* algorithm) { chosen_ = algorithm; }
@@ -130,22 +129,17 @@ TEST(times_of_an_operation) {
   World world(2);
   world.run([&](int r) {
     std::vector<float> data(1000, 1.0f);
-    std::promise<bool> told;
+    std::promise<bool> finished;
     IssueOptions options;
-    options.on_finished = [&](const Operation& op) { told.set_value(op.finished() && !op.error()); };
+    options.on_finished = [&](const Operation& op) { finished.set_value(op.finished() && !op.error()); };
     const auto before = Clock::now();
     auto op = start(world, r, data, options);
     world.ranks[r].engine->wait(*op);
     CHECK(before <= op->info().issued && op->info().issued <= op->started_at());
     CHECK(op->started_at() <= op->finished_at() && op->finished_at() <= Clock::now());
-    CHECK(told.get_future().get());
+    CHECK(finished.get_future().get());
   });
   world.close();
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

@@ -1,5 +1,4 @@
-// What the engine does when something goes wrong: every failure ends with an error that says what, and
-// nothing hangs.
+// Failures in the engine: each ends with an error that names its cause, and nothing hangs.
 #include "engine_world.hpp"
 
 using namespace engine_tests;
@@ -55,7 +54,6 @@ TEST(a_dead_peer_is_a_timeout_that_names_it) {
     auto op = start(world, r, data[r], foreground());
     if (r == 2) {
       CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "still waiting for rank");
-      // The group is unusable from here on, and says why.
       CHECK_THROWS(start(world, r, data[r]), Error, "failed earlier: timed out");
     } else {
       CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "timed out after");
@@ -115,20 +113,20 @@ TEST(abort_ends_running_and_later_operations) {
 TEST(an_operation_that_waits_for_its_turn_has_a_deadline) {
   World world(2, {.group = {"test", 60s, 1}});  // one at a time
   auto &first = unfreed(10), &second = unfreed(10);
-  auto patient = start(world, 0, first);  // rank 1 never joins
-  IssueOptions hurried;
-  hurried.timeout = 100ms;
+  auto pending = start(world, 0, first);  // rank 1 never joins
+  IssueOptions short_timeout;
+  short_timeout.timeout = 100ms;
   std::promise<void> finished;
-  auto op = start(world, 0, second, hurried);
-  op->on_finished([&] { finished.set_value(); });  // nobody waits but a Future
+  auto op = start(world, 0, second, short_timeout);
+  op->on_finished([&] { finished.set_value(); });  // only a Future waits
   finished.get_future().get();
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "all_reduce seq=1");
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "had not started: earlier operations");
-  CHECK_THROWS(world.ranks[0].engine->wait(*patient), Error, "the group failed earlier: timed out");
+  CHECK_THROWS(world.ranks[0].engine->wait(*pending), Error, "the group failed earlier: timed out");
 }
 
-// As a call that may run one of two schedules: all ranks have begun it, and none is missing.
-TEST(an_operation_behind_one_that_has_not_begun_everywhere_says_so) {
+// Like a call that may run one of two schedules: all ranks have begun it, none is missing.
+TEST(an_operation_behind_one_that_has_not_begun_everywhere_reports_it) {
   class Behind : public Execution {
    public:
     bool advance() override { return false; }
@@ -153,14 +151,14 @@ TEST(an_operation_behind_one_that_has_not_begun_everywhere_says_so) {
 
 TEST(waiting_for_all_obeys_each_deadline) {
   World world(2, {.group = {"test", 60s, 32}});
-  IssueOptions hurried;
-  hurried.timeout = 200ms;
-  auto patient = start(world, 0, unfreed(10));  // rank 1 never joins
-  auto op = start(world, 0, unfreed(10), hurried);
+  IssueOptions short_timeout;
+  short_timeout.timeout = 200ms;
+  auto pending = start(world, 0, unfreed(10));  // rank 1 never joins
+  auto op = start(world, 0, unfreed(10), short_timeout);
   world.ranks[0].engine->wait_all(*world.ranks[0].group);
-  CHECK(op->finished() && patient->finished());
+  CHECK(op->finished() && pending->finished());
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "timed out");
-  world.ranks[0].engine->wait_all(*world.ranks[0].group);  // of a failed group: nothing is left
+  world.ranks[0].engine->wait_all(*world.ranks[0].group);  // the failed group has no operations left
 }
 
 TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
@@ -175,7 +173,7 @@ TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
   auto& third = unfreed(10);
   auto waiting = start(world, 0, third);
   CHECK(world.ranks[0].engine->first_unfinished(group, Channel::Collective) == 1);
-  // It had promised two: the running one may still end.
+  // Rank 1 promised two collectives: the running one may still complete.
   group.depart({1, "rank 1 has left", {2, 0, 0}, Clock::now()});
   std::this_thread::sleep_for(100ms);
   CHECK(!waiting->finished() && !group.failed());
@@ -195,10 +193,10 @@ TEST(what_a_lost_member_had_completed_ends_well) {
   Engine& engine = *world.ranks[0].engine;
   Group& group = *world.ranks[0].group;
   auto complete = start(world, 0, mine, foreground());
-  engine.try_pass(Engine::Releases::Here, complete.get());  // the other one sees this rank's part
+  engine.try_pass(Engine::Releases::Here, complete.get());  // sends this rank's part
   world.ranks[1].engine->wait(*start(world, 1, others, foreground()));
   auto incomplete = start(world, 0, unmatched, foreground());
-  // Of messages the next one might get what was meant for this one.
+  // A later message could match the receive of a lost one.
   auto message = group.issue({MessageCall{false, &received, 1, 1, 0}}, named("recv", foreground()));
   engine.try_pass(Engine::Releases::Here, message.get());
   char sent = 1;
@@ -217,14 +215,14 @@ TEST(a_message_of_a_member_that_left_is_waited_for_a_little) {
   char &sent = *new char(7), &got = *new char(0), &never = *new char(0);
   group.depart({1, "rank 1 has left", {0, 0, 0}, Clock::now()});
   auto receive = group.issue({MessageCall{false, &got, 1, 1, 0}}, {{.name = "recv"}});
-  auto in_vain = group.issue({MessageCall{false, &never, 1, 1, 1}}, {{.name = "recv"}});
+  auto never_matched = group.issue({MessageCall{false, &never, 1, 1, 1}}, {{.name = "recv"}});
   auto send = world.ranks[1].group->issue({MessageCall{true, &sent, 1, 0, 0}}, {{.name = "send"}});
   world.ranks[0].engine->wait(*receive);
   CHECK(got == 7);
-  CHECK_THROWS(world.ranks[0].engine->wait(*in_vain), Error, "rank 1 has left");
+  CHECK_THROWS(world.ranks[0].engine->wait(*never_matched), Error, "rank 1 has left");
 }
 
-TEST(errors_of_the_transport_say_what_is_known_of_the_peer) {
+TEST(errors_of_the_transport_include_the_state_of_the_peer) {
   auto faults = std::make_shared<LoopbackFaults>();
   faults->calls_before_error = 0;
   WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
@@ -235,17 +233,17 @@ TEST(errors_of_the_transport_say_what_is_known_of_the_peer) {
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "rank 1 is gone; ");
 }
 
-TEST(a_closed_group_lets_nobody_write_to_what_it_was_receiving) {
+TEST(a_closed_group_keeps_its_receive_buffers_unwritten) {
   constexpr std::size_t kBytes = 5000000;
   WorldOptions options{.node = true};
-  options.engine.longest_nap = 1h;  // every pass is the test's
+  options.engine.longest_nap = 1h;  // only the test makes passes
   World world(2, options);
   auto &sent = *new std::vector<char>(kBytes, 1), &got = *new std::vector<char>(kBytes, 0);
   Engine &sender = *world.ranks[0].engine, &receiver = *world.ranks[1].engine;
   auto send = world.ranks[0].group->issue({MessageCall{true, sent.data(), kBytes, 1, 0}}, {{.name = "send"}});
   auto receive =
       world.ranks[1].group->issue({MessageCall{false, got.data(), kBytes, 0, 0}}, {{.name = "recv"}});
-  receiver.try_pass(Engine::Releases::Here);  // opens the copy, and takes some
+  receiver.try_pass(Engine::Releases::Here);  // opens the copy and takes some
   CHECK(got.front() == 1 && got.back() == 0 && !receive->finished());
   receiver.abort(*world.ranks[1].group, "aborted by the user");
   receiver.close(*world.ranks[1].group);
@@ -269,17 +267,13 @@ TEST(operations_after_shutdown_are_refused_and_leave_nothing_behind) {
 TEST(a_failed_message_fails_what_joins_it) {
   World world(2, {.group = {"test", 60s, 32}});
   auto& data = unfreed(10);
-  IssueOptions hurried, options;
-  hurried.name = "recv";
-  hurried.timeout = 100ms;
-  options.join = world.ranks[0].group->issue({MessageCall{false, data.data(), 4, 1, 0}}, std::move(hurried));
+  IssueOptions short_timeout, options;
+  short_timeout.name = "recv";
+  short_timeout.timeout = 100ms;
+  options.join =
+      world.ranks[0].group->issue({MessageCall{false, data.data(), 4, 1, 0}}, std::move(short_timeout));
   auto op = start(world, 0, data, options);
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "recv");
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

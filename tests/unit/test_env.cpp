@@ -62,7 +62,7 @@ TEST(bad_values_name_the_variable) {
   CHECK_THROWS(one("MPI_GDR_TIMEOUT", "nan"), Error, "MPI_GDR_TIMEOUT=nan");
 }
 
-TEST(the_secret_is_shown_to_nobody) {
+TEST(the_secret_is_never_shown) {
   const std::string digits = "00ffA1b2" + std::string(56, '7');
   const Env env = one("MPI_GDR_SECRET", digits.c_str());
   CHECK(env.secret == std::string("\0\xff\xa1\xb2", 4) + std::string(28, '\x77'));

@@ -1,4 +1,4 @@
-// Sums of ReduceArgs::exact, of every instruction set, against integers that are wide enough for any sum.
+// Sums with ReduceArgs::exact, for every instruction set, against integers wide enough for any sum.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// All numbers are whole multiples of 2^lowest, with so many bits.
+// All numbers are multiples of 2^lowest with at most `bits` significant bits.
 struct Format {
   DataType dtype;
   int bits, lowest;
@@ -28,7 +28,7 @@ struct Format {
   int highest() const { return std::ilogb(largest) - bits + 1; }  // exponent of the lowest bit
 };
 
-// The definition of an exact sum: a two's complement integer, in units of 2^kUnit.
+// Defines the exact sum: a two's complement integer in units of 2^kUnit.
 class Reference {
  public:
   void add(double v) {
@@ -89,7 +89,7 @@ class Reference {
   bool only_minus_zeros_ = true;
 };
 
-// Contributions to one element, each kind for another way through the kernels.
+// Contributions to one element; each kind takes another path through the kernels.
 class Contributions {
  public:
   enum Kind {
@@ -118,7 +118,7 @@ class Contributions {
       const double all[] = {number(exponent), power(exponent - 1), any_power_below(exponent),
                             any_power_below(exponent)};
       for (int k = 0; k < std::min(count, 4); ++k) values_[k] = all[k];
-    } else if (kind == kLadder) {  // each is half a unit in the last place of the one before, or nearly
+    } else if (kind == kLadder) {  // each about half a unit in the last place of the one before
       const int step = between(0, 1) ? between(52, 54) : between(format_.bits - 1, format_.bits + 1);
       int exponent = between(middle, format_.highest());
       values_[0] = number(exponent);
@@ -146,7 +146,7 @@ class Contributions {
     return all[between(0, 30) ? between(3, 6) : between(0, 2)];
   }
 
-  // (2m + 1) / 2 units times the divisor, and perhaps a little more or less.
+  // (2m + 1) / 2 units times the divisor, and perhaps slightly more or less.
   void tie_quotient(std::uint32_t divisor) {
     Wide left = (static_cast<Wide>(std::ldexp(1, format_.bits)) + between(0, 99)) * 2 + between(0, 1);
     left *= divisor;
@@ -154,7 +154,7 @@ class Contributions {
     int end = 128;
     while (left >> (end - 1) == 0) --end;
     std::size_t k = 0;
-    for (; left != 0 && k < values_.size(); end -= format_.bits) {  // as many bits as a number has
+    for (; left != 0 && k < values_.size(); end -= format_.bits) {  // each piece has as many bits as a number
       const int at = std::max(end - format_.bits, 0);
       const Wide piece = left >> at << at;
       values_[k++] = std::ldexp(static_cast<double>(piece), unit);
@@ -164,7 +164,7 @@ class Contributions {
   }
 
   int between(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random_); }
-  double number(int exponent) {  // of all bits
+  double number(int exponent) {  // with all bits used
     exponent = std::max(exponent, format_.lowest);
     const double real = std::uniform_real_distribution<double>(1, 2)(random_);
     const double mantissa = std::floor(std::ldexp(real, format_.bits - 1));
@@ -191,7 +191,7 @@ void check_sums(const Format& format, const Encode& encode, const Decode& decode
   constexpr std::size_t kCount = 69;
   Contributions contributions(format);
   for (const int k : {2, 3, 4, 5, 7, 8, 9, 16, 33, 64, 500})
-    for (int kind = 0; kind <= Contributions::kKinds; ++kind)  // the last: all of them
+    for (int kind = 0; kind <= Contributions::kKinds; ++kind)  // the last mixes all kinds
       for (const std::uint32_t divisor : {1, 2, 3, k, 8191}) {
         std::vector<std::vector<T>> sources(k, std::vector<T>(kCount));
         std::vector<double> expected;

@@ -1,5 +1,5 @@
-// The flight log: what it keeps, what its file says, and that it can be read while it is written.
-// tests/launch/test_flight_log.py has the files read by torch's analyzer and by `mpi-gdr diagnose`.
+// The flight log: entries, files, and concurrent reading and writing. tests/launch/test_flight_log.py reads
+// the files with torch's analyzer and `mpi-gdr diagnose`.
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,7 +21,6 @@ std::uint64_t record(FlightLog& log, const char* name, Channel channel = Channel
   return log.record(channel, 1, [&](FlightEntry& entry, std::uint32_t) { entry.name = name; });
 }
 
-// A folder that is gone with the test.
 struct Folder {
   Folder() {
     char name[] = "/tmp/flight_testXXXXXX";
@@ -49,7 +48,7 @@ WorldOptions logged(const Folder& folder, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-// torch's analyzer takes each file whose name contains that of a log.
+// torch's analyzer reads each file whose name contains that of a log.
 TEST(what_a_killed_process_had_written_is_not_taken_for_a_log) {
   Folder folder;
   const pid_t child = fork();
@@ -79,7 +78,7 @@ TEST(pickles_are_those_of_protocol_2) {
   p.integer(std::int64_t{1} << 40);
   p.boolean(true);
   p.none();
-  p.text("x\xc3\xa9\xff\xe2\x82");  // a broken and a cut character
+  p.text("x\xc3\xa9\xff\xe2\x82");  // an invalid and a truncated character
   p.integer(1);
   p.integer(2);
   p.pair();
@@ -97,7 +96,7 @@ TEST(the_last_entries_are_kept) {
   log.add_group({.name = "0", .members = {0, 1}});
   std::uint64_t ids[6];
   for (auto& id : ids) id = record(log, "all_reduce");
-  for (const std::uint64_t id : {ids[0], ids[4]})  // the first is no longer there: ignored
+  for (const std::uint64_t id : {ids[0], ids[4]})  // the first has been overwritten: ignored
     log.change(id, [](FlightEntry& entry) { entry.started = entry.ended = 1; });
   const std::vector<int> pending = {1};
   log.change(ids[5], [&](FlightEntry& entry) { entry.fail(2, "first", &pending); });
@@ -178,7 +177,7 @@ TEST(operations_leave_their_states) {
           *world.ranks[r].group->issue({MessageCall{r == 0, &byte, 1, 1 - r, 7}}, {{.name = "message"}}));
   });
   const auto shot =
-      static_cast<FlightWriter&>(*options.engine.observers[0]).log()->snapshot();  // both ranks write here
+      static_cast<FlightWriter&>(*options.engine.observers[0]).log()->snapshot();  // both ranks write to it
   CHECK(shot.entries.size() == 10);
   for (const FlightEntry& e : shot.entries) {
     CHECK(e.created && e.started >= e.created && e.ended >= e.started && !e.failed);
@@ -194,7 +193,7 @@ TEST(operations_leave_their_states) {
 TEST(a_timeout_writes_the_file_and_names_it) {
   const Folder folder;
   World world(2, logged(folder, 200ms));
-  auto& data = *new std::vector<float>(10, 1.0f);  // the engine leaks what a failed operation works on
+  auto& data = *new std::vector<float>(10, 1.0f);  // leaked as the engine's failed operations are
   auto op = start(world, 0, data);
   const std::string path = folder.path + "/new/folder/mpi_gdr_trace_rank_0";
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, ("; flight log: " + path).c_str());
@@ -225,16 +224,16 @@ TEST(abort_and_the_watch_write_the_file) {
   WorldOptions options = logged(folder, 100ms);
   options.loopback.faults = {faults, nullptr};
   options.engine.stuck_grace = 200ms;
-  std::promise<std::string> told;
+  std::promise<std::string> report;
   std::atomic<int> reports{0};
   options.engine.on_stuck = [&](const std::string& text) {
-    if (reports++ == 0) told.set_value(text);
+    if (reports++ == 0) report.set_value(text);
   };
   World world(2, options);
   auto& data = *new std::vector<float>(10, 1.0f);
   faults->stick();
   auto op = start(world, 0, data);
-  CHECK(contains(told.get_future().get(), "; flight log: " + path));
+  CHECK(contains(report.get_future().get(), "; flight log: " + path));
   CHECK(contains(content(path), "stuck inside the MPI library"));
   faults->release();
 }
@@ -260,7 +259,7 @@ TEST(a_peer_that_many_groups_lose_writes_the_file_once) {
     CHECK(group->failure() == "rank 1 is gone; flight log: " + path);
   }
   std::filesystem::remove(path);
-  engine.lose(lost, "rank 1 is still gone");  // all know
+  engine.lose(lost, "rank 1 is still gone");  // already reported
   CHECK(!std::filesystem::exists(path));
   CHECK(!world.ranks[0].group->failed());
 }
@@ -296,9 +295,4 @@ TEST(a_signal_writes_the_files) {
   signal(SIGUSR2, SIG_DFL);
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

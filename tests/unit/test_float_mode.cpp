@@ -1,4 +1,4 @@
-// Kernels compute in the default floating-point mode, whatever the caller's is, and restore it.
+// Kernels compute in the default floating-point mode whatever the caller's is, and restore the caller's.
 #include <cfenv>
 #include <cstring>
 #include <random>
@@ -30,7 +30,7 @@ void use_mode(int rounding, bool flush) {
 #endif
 }
 
-// A product that is subnormal and inexact.
+// Subnormal and inexact.
 float product_in_this_mode() {
   volatile float a = 0x1.8p-100f, b = 0x1.555556p-30f;
   return a * b;
@@ -46,7 +46,7 @@ TEST(the_callers_floating_point_mode_is_without_effect_and_restored) {
     const auto dtype = static_cast<DataType>(d);
     if (is_integral(dtype)) continue;
     const std::size_t bytes = kCount * item_size(dtype);
-    // A third of the words has a small exponent, whichever type they are of.
+    // A third of the words has a small exponent, whatever their type.
     std::vector<std::vector<std::uint64_t>> sources(3, std::vector<std::uint64_t>(bytes / 8 + 1));
     for (auto& source : sources)
       for (auto& word : source) word = random() & (random() % 3 ? ~std::uint64_t{0} : 0x800f007f800f007fu);

@@ -1,5 +1,5 @@
-// What a rank of the node writes of its messages is changed at random: each call returns, well or with an
-// Error, and nothing outside the buffers changes. Meant for AddressSanitizer, which sees the rest.
+// A rank's message records in shared memory are changed at random: each call returns or throws Error, and
+// nothing outside the buffers changes. AddressSanitizer checks the rest.
 #include "node_ranks.hpp"
 #include "transport/shm/ring.hpp"
 #include "transport/shm/two_ended_copy.hpp"
@@ -8,13 +8,13 @@ using namespace engine_tests;
 
 namespace {
 
-// Of one message, through the ring: one record, two, many.
+// Bytes of one message through the ring: one record, two, many.
 constexpr std::size_t kShort = 100, kBytes = 140000, kLong = 3000000;
-// The records of those that are sent here, in the ring.
+// Bytes of all records that the test sends.
 constexpr std::size_t kRecords = 384;
 constexpr int kTurns = unit::kSanitized ? 400 : 1500;
 
-// Room to receive into, with what must not change on both sides of it.
+// A receive buffer between guard bytes.
 class Guarded {
  public:
   explicit Guarded(std::size_t bytes) : all_(kGuard + bytes + kGuard, 0xaa) {}
@@ -34,7 +34,7 @@ class Guarded {
 class Words {
  public:
   std::size_t below(std::size_t limit) { return random_() % limit; }
-  // What a count, a length, an id or a kind may be by mistake.
+  // Plausible wrong values of counts, lengths, ids and kinds.
   std::uint64_t operator()() {
     const std::uint64_t near[] = {
         0, 1, 2, 3, 4, 5, 6, kShort, kBytes, 2 * kBytes, 60000, kMaxMessageBytes, ~0u, ~0ull};
@@ -53,7 +53,6 @@ class Words {
   std::mt19937_64 random_{20261123};
 };
 
-// Whether it is over, well or not.
 bool ended(Transport& rank, Request& request) {
   try {
     return rank.test(request);
@@ -70,7 +69,7 @@ TEST(records_of_messages) {
   const Bytes data = pattern(kBytes, 1);
   for (int turn = 0; turn < kTurns; ++turn) {
     const bool kernel_copies = turn % 2 == 0;
-    // Rank 0 only writes: what it would do itself afterwards it may do to itself.
+    // Rank 0 makes no calls after its records change: it may only harm itself.
     NodeRanks ranks(2, kernel_copies);
     const Bytes sent = data;
     std::vector<Guarded> got(4, Guarded(kBytes));
@@ -84,7 +83,7 @@ TEST(records_of_messages) {
     ranks[0].isend(kP2P, sent.data(), kBytes - 1, 1, 0);
     ranks[0].isend(kP2P, sent.data(), 0, 1, 1);
     std::size_t begin = 0, records = kRecords;
-    if (!kernel_copies) {  // what is asked for comes behind them: two records
+    if (!kernel_copies) {  // the requested data follows them in two records
       CHECK(!ranks[1].test(requests[0]) && ranks[0].test(first));
       begin = std::exchange(records, sizeof(shm::Record));
       if (word.below(2)) begin += shm::record_bytes(shm::MessageArea(2).ring_bytes() / 8);  // the last one

@@ -1,5 +1,5 @@
-// What other processes and users write is mutated at random: it is read within its bounds, or refused with an
-// Error; never anything else. Meant for AddressSanitizer, which sees the rest.
+// Data of other processes and users is mutated at random: it is read within its bounds or refused with an
+// Error. AddressSanitizer checks the rest.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ constexpr int kTurns = 20000;
 
 class Mutator {
  public:
-  // One to four changes, of the text as it is or of one of the fields that are packed in it.
+  // One to four changes of the text, or of one of its packed fields.
   std::string operator()(std::string text) {
     if (below(2) == 0) return bent(std::move(text));
     try {
@@ -77,7 +77,7 @@ class Mutator {
         case 3:
           text.erase(at, length);
           break;
-        case 4:  // a length, or what passes for one
+        case 4:  // a digit, perhaps of a length
           if (at < text.size() && text[at] >= '0' && text[at] <= '9')
             text.replace(at, 1, kNumbers[below(std::size(kNumbers))]);
           break;
@@ -95,7 +95,7 @@ class Mutator {
   std::mt19937_64 random_{20261122};
 };
 
-// How many of the mutations of `valid` were refused. Anything but an Error ends the test.
+// Returns how many mutations of `valid` were refused. Anything but an Error ends the test.
 int refused(const std::string& valid, const std::function<void(const std::string&)>& read,
             int turns = kTurns) {
   Mutator mutate;
@@ -118,7 +118,7 @@ bool names_own_process(const std::string& ticket) {
     const auto fields = unpack(ticket);
     return !fields.empty() && fields[0] == std::to_string(getpid());
   } catch (const Error&) {
-    return true;  // whose it would be is not read
+    return true;  // no process is opened then
   }
 }
 
@@ -227,7 +227,7 @@ TEST(signed_values) {
 }
 
 TEST(tickets_of_shared_memory) {
-  // The pid stays: what a mutation names of another process would be opened.
+  // The pid must stay: a mutation could otherwise open another process.
   const shm::Arena arena(1 << 20);
   Mutator mutate;
   int none = 0;
@@ -243,7 +243,7 @@ TEST(tickets_of_shared_memory) {
     if (!names_own_process(tickets[1])) continue;
     try {
       shm::NodeMemory::create(std::move(own), 0, tickets, std::chrono::steady_clock::now(), {});
-    } catch (const Error& e) {  // the other one says nothing
+    } catch (const Error& e) {  // the other rank does not answer
       CHECK(e.code() == ErrorCode::Timeout);
     }
   }

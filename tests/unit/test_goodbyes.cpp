@@ -1,4 +1,4 @@
-// What PeerWatch passes on when a rank leaves, fails or writes nonsense.
+// Callbacks of PeerWatch when a rank leaves, fails or writes invalid data.
 #include "bootstrap/rendezvous.hpp"
 #include "test.hpp"
 #include "watched_ranks.hpp"
@@ -54,7 +54,7 @@ TEST(a_goodbye_is_heard_before_the_end_of_the_process) {
 TEST(a_failed_group_is_told_and_its_rank_lives_on) {
   WatchedRanks job({0, 0, 1});
   job.seconds(2);
-  News news{Kind::Failed, {}, "rank 1 takes no part in group 0 any more"};
+  News news{Kind::Failed, {}, "rank 1 has left group 0"};
   news.details = "group 0";
   job.watches[1]->say(news);
   news.details = "group 1";
@@ -77,7 +77,7 @@ TEST(who_gives_up_the_last_meeting_is_missing) {
   job.watches[1]->say(news);
   job.seconds(2);
   CHECK(job.watches[0]->missing() == "rank 1 has given up");
-  CHECK(job.heard[0].size() == 1);  // only the last meeting has to know
+  CHECK(job.heard[0].size() == 1);  // only the last meeting needs it
 }
 
 TEST(all_goodbyes_of_a_large_job_are_heard) {

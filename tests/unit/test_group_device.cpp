@@ -1,5 +1,4 @@
-// Collectives and messages on the memory of a device, through Group and Engine: who waits for whom, and what
-// is given back.
+// Collectives and messages on device memory, through Group and Engine: ordering and release of resources.
 #include <barrier>
 
 #include "device_world.hpp"
@@ -20,7 +19,7 @@ TEST(the_progress_thread_enters_a_device_whose_memory_the_transport_gets) {
     });
 }
 
-TEST(streams_that_wait_for_a_message_are_known) {
+TEST(streams_that_wait_for_a_message_are_tracked) {
   Gpu& gpu = *new Gpu(2, 1);
   CHECK(!Gate::any_holds_a_stream());
   for (const bool early : {true, false}) {
@@ -105,7 +104,7 @@ TEST(messages_begin_with_their_queue_and_end_before_what_awaits_them) {
         gpu.caller->copy(&moved, &source, sizeof moved);
         GatedMessage message(world, 0, gpu, {true, &moved, sizeof moved, 1, 0}, *gpu.caller);
         message.gate->wait(*gpu.caller);
-        gpu.caller->copy(&moved, &result, sizeof moved);  // only now is it free again
+        gpu.caller->copy(&moved, &result, sizeof moved);  // only now may it be reused
         gpu.caller->synchronize();
         world.ranks[r].engine->wait(*message.operation);
       } else {
@@ -131,7 +130,7 @@ TEST(messages_are_posted_in_the_order_of_the_calls) {
       Flag late{0};
       gpu.caller->wait_flag(&late, 1);
       std::vector<OperationPtr> operations;
-      // The first of them is the last to be entered; one of the host's comes behind it.
+      // The first message enters last, and a host message follows.
       for (int k = 0; k < 3; ++k) {
         const MessageCall call{r == 0, r == 0 ? &data[k] : &received[k], sizeof(float),
                                r == 1 && k == 1 && i % 2 ? kAnySource : 1 - r, 7};
@@ -140,7 +139,7 @@ TEST(messages_are_posted_in_the_order_of_the_calls) {
       }
       const MessageCall last{r == 0, r == 0 ? &data[3] : &received[3], sizeof(float), 1 - r, 7};
       operations.push_back(world.ranks[r].group->issue({last}, {{.name = "message"}}));
-      // One that the other side can tell from them waits for none of them.
+      // A message with another tag waits for none of them.
       float other = 5;
       const MessageCall apart{r == 0, &other, sizeof(float), 1 - r, 8};
       world.ranks[r].engine->wait(*GatedMessage(world, r, gpu, apart, *gpu.side).operation);
@@ -154,7 +153,7 @@ TEST(messages_are_posted_in_the_order_of_the_calls) {
   world.close();
 }
 
-TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
+TEST(a_failed_group_releases_its_replays) {
   World world(2);
   const auto gpus = make_gpus(2);
   std::barrier meet(2);
@@ -163,17 +162,17 @@ TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
     Group& group = *world.ranks[r].group;
     DeviceQueue& caller = *gpu.caller;
     std::vector<float>&source = unfreed(100, 1), &data = unfreed(100, -1);
-    int told = 0;
+    int notifications = 0;
     const auto record = [&](std::vector<Call> calls) {
       StreamTarget target = gpu.target(true);
       target.conclude = [&] { gpu.device.order(*gpu.queues[0], caller); };
       group.capture(std::move(calls), "all_reduce", target, [&] {
-        ++told;
+        ++notifications;
         group.release_replays();
       });
     };
     gpu.device.begin_capture(caller);
-    CHECK_THROWS(record({all_reduce(world, r, data)}), Error, "by the algorithm");
+    CHECK_THROWS(record({all_reduce(world, r, data)}), Error, "cannot replay this call: algorithm ");
     CHECK_THROWS(record({MessageCall{r == 0, data.data(), 4, 1 - r, 0}}), Error, "messages");
     CHECK(gpu.device.end_capture(caller)->size() == 0);
 
@@ -196,19 +195,19 @@ TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
     if (r == 0) gpu.device.replay(*graph, caller);  // alone
     world.ranks[r].engine->abort(group, "enough");
     caller.synchronize();
-    CHECK(told == 1);
+    CHECK(notifications == 1);
     CHECK_THROWS(record({all_reduce(world, r, data)}), Error, "enough");
     meet.arrive_and_wait();
   });
 }
 
-TEST(flags_of_a_gate_that_nobody_entered_are_not_given_out_again) {
+TEST(flags_of_a_gate_that_was_never_entered_are_not_reused) {
   Gpu& gpu = *new Gpu(2, 1, 2);
   Flag late{0};
   gpu.caller->wait_flag(&late, 1);
   {
     Gate(gpu.flags).enter(*gpu.caller);
-  }  // refused: its flag is written when nobody looks
+  }  // refused: its flag is written later
   Gate next(gpu.flags);
   next.enter(*gpu.side);
   gpu.side->synchronize();
@@ -218,9 +217,4 @@ TEST(flags_of_a_gate_that_nobody_entered_are_not_given_out_again) {
   CHECK(gpu.flags->blocks() == 2);
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

@@ -1,5 +1,4 @@
-// Collectives of a group over several nodes on the memory of devices that share some inside each node: in
-// phases, through Group and Engine.
+// Collectives in phases, through Group and Engine, on devices that share memory inside each of several nodes.
 #include <barrier>
 
 #include "device_world.hpp"
@@ -25,7 +24,7 @@ class Nodes {
   int size() const { return topology_->size(); }
   const Topology& topology() const { return *topology_; }
   void wait() { meet_.arrive_and_wait(); }
-  // As c10d/backend_device.cpp does it.
+  // As c10d/backend_device.cpp does.
   std::shared_ptr<ipc::DeviceNode> share(int r) {
     const std::vector<int>& members = topology_->members(topology_->node(r));
     const auto node = std::make_shared<ipc::DeviceNode>(gpu(r).device, topology_->place(r),
@@ -55,10 +54,10 @@ float value(int rank, std::size_t i, int turn) {
   return static_cast<float>(rank + 1) * static_cast<float>(i % 13 + static_cast<unsigned>(turn));
 }
 
-// One call of rank r on what the caller's queue writes just before; what it makes is compared by expect().
+// One call of rank r on data that the caller's queue writes just before; expect() compares the results.
 class Issued {
  public:
-  // `more`: with a call of one lane by messages, in the same operation.
+  // `more`: together with a call of one lane by messages in the same operation.
   Issued(Nodes& nodes, int r, Collective collective, std::size_t count, int turn, bool more = false)
       : collective_(collective), turn_(turn), rank_(r), size_(nodes.size()), root_(turn % size_) {
     const std::size_t all = count * static_cast<std::size_t>(size_);
@@ -172,8 +171,8 @@ TEST(one_queue_is_enough) {
   run_all({0, 1, 0, 1}, 4, 2);
 }
 
-// Before a device is let go on: what it gives to the node's other ranks then is worth nothing.
-TEST(a_failure_is_told_to_the_ranks_of_the_node_at_once) {
+// Before the device continues: the results that it then gives to the node's other ranks are invalid.
+TEST(a_failure_notifies_the_ranks_of_the_node_at_once) {
   Nodes nodes({0, 0, 1, 1}, 3, 3);
   nodes.world().run([&](int r) {
     const auto node = nodes.share(r);
@@ -186,7 +185,7 @@ TEST(a_failure_is_told_to_the_ranks_of_the_node_at_once) {
   });
 }
 
-// Ranks whose phase has not begun have nobody to blame: those of their own node wait for others, as they do.
+// Ranks whose phase has not begun cannot blame their own node's ranks, which also wait for others.
 TEST(who_keeps_others_waiting_is_named) {
   Nodes nodes({0, 0, 1, 1}, 3, 3);
   const std::vector<std::string> missing = {"rank 2", "rank 3", "rank 3"};
@@ -204,9 +203,4 @@ TEST(who_keeps_others_waiting_is_named) {
   });
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

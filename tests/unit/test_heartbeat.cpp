@@ -1,4 +1,4 @@
-// Processes as /proc shows them, and the threads of Heartbeat.
+// Process states from /proc, and the threads of Heartbeat.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ TEST(processes_are_looked_at) {
   const ProcessId own = own_process();
   CHECK(own.domain != 0 && own.pid == getpid() && look_at(own) == ProcessState::Runs);
   ProcessId other = own;
-  other.started += 1;  // the pid was given out again
+  other.started += 1;  // the pid was reused
   CHECK(look_at(other) == ProcessState::Ended);
   int ready[2];
   CHECK(pipe(ready) == 0);
@@ -46,7 +46,7 @@ TEST(processes_are_looked_at) {
   CHECK(look_at(id) == ProcessState::Ended);
 }
 
-// At a deadline those that waited for a stopped rank end as well: the cause has to be named beside them.
+// At a deadline the ranks that waited for a stopped one end as well: the error must also name the cause.
 TEST(a_stopped_rank_is_named_beside_one_that_has_ended) {
   std::vector<ProcessId> processes = {own_process(), own_process(), own_process()};
   pid_t children[2];
@@ -120,7 +120,7 @@ struct Beating {
   std::string all;
   std::atomic<bool> gives_up{true};
   std::atomic<int> ticks{0}, connections{0};
-  std::unique_ptr<Heartbeat> heartbeat;  // last: its threads use what stands above
+  std::unique_ptr<Heartbeat> heartbeat;  // last: its threads use the members above
 };
 
 }  // namespace
@@ -146,7 +146,7 @@ TEST(a_rank_that_does_not_speak_has_no_connection) {
   const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"a", 1, 2, 1}, {"b", 2, 3, 1}};
   Beating one(store, 1, processes, nullptr);
   while (one.ticks < 5) std::this_thread::sleep_for(10ms);
-  one.heartbeat->say({News::Kind::Left, {}, "left"}, 5s);  // whoever speaks will read it
+  one.heartbeat->say({News::Kind::Left, {}, "left"}, 5s);  // a speaker will read it
   CHECK(one.connections == 0);
 }
 
@@ -159,7 +159,7 @@ TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
     broken.break_down();
     CHECK(one.hears("gives up") && one.hears("store: connection reset"));
     CHECK(one.heartbeat->peers().lost_among({1}) == "gives up");
-    one.heartbeat->say({News::Kind::Left, {}, "left"}, 5s);  // nobody can be told
+    one.heartbeat->say({News::Kind::Left, {}, "left"}, 5s);  // nobody can receive it
   }
   {
     Beating one(hanging, 0, processes, nullptr, 12s);
@@ -172,7 +172,7 @@ TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
     one.heartbeat->say({News::Kind::Left, {}, "left"}, 50ms);
     one.heartbeat->stop(50ms);
   }
-  hanging.hang(false);  // the thread that was left behind wakes up, and calls nobody
+  hanging.hang(false);  // the detached thread wakes up and makes no callback
   std::this_thread::sleep_for(100ms);
 }
 
@@ -194,7 +194,7 @@ TEST(a_talk_that_is_stuck_is_tried_over_another_connection) {
   hanging.hang();
   for (int i = 0; i < 3000 && one.connections < 2; ++i) std::this_thread::sleep_for(10ms);
   CHECK(one.connections == 2);
-  hanging.hang(false);  // both come back, and the later one goes on
+  hanging.hang(false);  // both calls return, and the later thread continues
   const int before = hanging.requests();
   for (int i = 0; i < 1000 && hanging.requests() < before + 10; ++i) std::this_thread::sleep_for(10ms);
   CHECK(hanging.requests() >= before + 10);

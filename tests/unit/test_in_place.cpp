@@ -1,5 +1,4 @@
-// Schedules through Staging whose slices have places: right where all, none or some ranks' buffers are
-// reached in place, and nothing is copied where all are.
+// Staged schedules with mirrors, with the buffers of all, no or some ranks reachable.
 #include "in_place.hpp"
 #include "schedules.hpp"
 #include "test.hpp"
@@ -54,7 +53,7 @@ Reached reached_by(std::size_t size, auto input, auto output) {
 
 }  // namespace
 
-TEST(right_whoever_is_reached) {
+TEST(right_with_any_peer) {
   const auto none = [](std::size_t) { return false; };
   const auto all = [](std::size_t) { return true; };
   const auto odd = [](std::size_t r) { return r % 2 == 1; };
@@ -70,7 +69,7 @@ TEST(right_whoever_is_reached) {
   });
 }
 
-// All but what a factor makes another value of, and the root's.
+// Except values that a factor changes, and the root's.
 TEST(nothing_goes_through_staging_where_all_are_reached) {
   const auto all = [](std::size_t) { return true; };
   for_each_group([&](const Group& group, std::size_t size) {
@@ -86,8 +85,8 @@ TEST(nothing_goes_through_staging_where_all_are_reached) {
   });
 }
 
-// What others read in place may be written as soon as the operation is over: without the last
-// synchronisation the checker must see that.
+// Other ranks read in place, and the user may overwrite the buffers after the operation: the checker must
+// notice if the last synchronisation is missing.
 TEST(the_last_synchronisation_is_needed) {
   const auto all = [](std::size_t) { return true; };
   for (const Collective collective :

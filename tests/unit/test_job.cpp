@@ -1,4 +1,4 @@
-// A job without torch and MPI: its ranks are threads, each with a network and an engine of its own.
+// A job without torch and MPI: its ranks are threads, each with its own network and engine.
 #include <cstdlib>
 #include <functional>
 #include <future>
@@ -47,7 +47,7 @@ class Ranks {
     return request;
   }
 
-  // On a thread for each of these ranks, beside each other; what each has thrown, or "".
+  // Runs `body` for these ranks concurrently; returns what each has thrown, or "".
   std::vector<std::string> at_once(const std::vector<int>& ranks, const std::function<void(int)>& body) {
     std::vector<std::future<std::string>> running;
     for (const int r : ranks)
@@ -112,8 +112,7 @@ TEST(groups_are_made_in_any_order) {
       ranks[r].engine().close(*made.group);
       ranks[r].group_closed(*made.group);
     };
-    // Rank 0 is in both, and makes them one after the other; again with the same members, which is another
-    // one.
+    // Rank 0 is in both and makes them in turn; the same members again make another group.
     for (int again = 0; again < 2; ++again) {
       if (r != 2) pair({1, 0});
       if (r != 1) pair({0, 2});
@@ -126,7 +125,6 @@ TEST(groups_are_made_in_any_order) {
 
 TEST(threads_whose_groups_are_the_first_start_the_job_once) {
   Ranks ranks(2);
-  // Two threads a rank; 0 and 1 make the one group, 2 and 3 the other.
   CHECK(none(ranks.at_once({0, 1, 2, 3}, [&](int k) {
     const int r = k % 2;
     const Job::NewGroup made =
@@ -180,11 +178,11 @@ TEST(a_rank_that_leaves_is_named_where_it_is_missed) {
   const std::vector<std::string> thrown =
       ranks.at_once({0}, [&](int r) { sum_of(ranks[r], *worlds[0].group, 1); });
   CHECK(contains(thrown[0], "rank 1") && contains(thrown[0], "KeyError: 'step'"));
-  // Nor does a new group with it wait for its deadline.
+  // A new group with rank 1 fails before its deadline as well.
   const std::vector<std::string> next =
       ranks.at_once({0}, [&](int r) { ranks[r].make_group(ranks.of({0, 1}, r)); });
   CHECK(contains(next[0], name(ErrorCode::Remote)) && contains(next[0], "cannot be made"));
-  // Else the program would have taken no notice of the failure, and would end with it.
+  // Otherwise finalize() would report an ignored failure.
   ranks[0].engine().abort(*worlds[0].group, "the test is over");
   ranks[0].group_aborted(*worlds[0].group);
   ranks[0].finalize("");
@@ -195,7 +193,7 @@ TEST(an_operation_that_is_about_to_end_with_the_program_is_no_failure) {
   std::vector<Job::NewGroup> worlds(2);
   CHECK(none(ranks.at_once(
       {0, 1}, [&](int r) { worlds[static_cast<std::size_t>(r)] = ranks[r].make_group(ranks.world(r)); })));
-  // Nobody waits for it but a device, as it were, and no pass has noticed its end yet.
+  // Like an operation that only a device waits for; no pass has noticed its completion.
   auto &own = *new std::int64_t(1), &sum = *new std::int64_t(0);
   const OperationPtr last = begin_sum(*worlds[0].group, own, sum);
   auto end = std::async(std::launch::async, [&] { ranks[0].finalize(""); });
@@ -207,7 +205,7 @@ TEST(an_operation_that_is_about_to_end_with_the_program_is_no_failure) {
   ranks[1].finalize("");
 }
 
-// A group of a job in which a rank was lost is leaked on purpose: a peer may still write to its buffers.
+// The group of a lost rank is leaked on purpose: a peer may still write to its buffers.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
   return "detect_leaks=0";
 }

@@ -1,5 +1,4 @@
-// Every host kernel (dtype, operation, number of sources, scaling, aliasing) against a scalar reference of
-// another make.
+// Every host kernel (dtype, operation, sources, scaling, aliasing) against an independent scalar reference.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -29,8 +28,8 @@ T guard_value() {
     return {0x5a, 0x5a};
 }
 
-// Fills k sources by `make`, reduces into fresh memory and onto each source, and checks every element with
-// `same` against `reference(values)`. Guards around the destination must survive.
+// Fills k sources by `make`, reduces into fresh memory and onto each source, and compares every element by
+// `same` with `reference(values)`. Guards around the destination must survive.
 template <typename T, typename Make, typename Reference, typename Same>
 void check_kernel(DataType dtype, ReduceOp op, Make make, Reference reference, Same same, double factor = 1.0,
                   std::uint32_t divisor = 1) {
@@ -68,7 +67,7 @@ bool same_float(F a, F b) {
   return (std::isnan(a) && std::isnan(b)) || a == b;
 }
 
-// Numbers of mixed size, with NaNs, infinities, zeros of both signs and ties among them.
+// Numbers of mixed size, including NaNs, infinities, zeros of both signs and ties.
 template <typename F>
 struct FloatSource {
   std::mt19937 random{7};
@@ -88,7 +87,7 @@ struct FloatSource {
   }
 };
 
-// Their parts are floats, so that NaN equals NaN.
+// Compares parts as floats, so that NaN equals NaN.
 template <typename F>
 bool same_pair(Pair<F> a, Pair<F> b) {
   return same_float(a.re, b.re) && same_float(a.im, b.im);
@@ -104,7 +103,7 @@ void check_floats(DataType dtype) {
   });
 }
 
-// Any bit pattern, but half of them near one so that sums round instead of absorbing.
+// Half are any bit pattern, half near one so that sums round instead of absorbing.
 template <typename T, typename Format>
 struct ShortSource {
   const Format& format;
@@ -164,7 +163,6 @@ void check_integers(DataType dtype) {
   });
 }
 
-// Both operands take all 256 values: everything that two ranks can bring together.
 template <typename Format>
 void check_all_pairs(DataType dtype, const Format& format) {
   std::vector<std::uint8_t> a(65536), b(65536), result(65536);
@@ -180,7 +178,7 @@ void check_all_pairs(DataType dtype, const Format& format) {
                                       static_cast<float>(format.decode(b[i]))};
       const std::uint32_t expected = format.encode(fold_float(values, op, factor, divisor));
       const bool both_nan = std::isnan(format.decode(result[i])) && std::isnan(format.decode(expected));
-      // Min and Max of zeros of both signs may be either of them.
+      // Min and Max of zeros of both signs may be either.
       const bool zeros = (op == ReduceOp::Min || op == ReduceOp::Max) && format.decode(result[i]) == 0 &&
                          format.decode(expected) == 0;
       CHECK(result[i] == expected || both_nan || zeros);
@@ -275,8 +273,8 @@ TEST(every_short_float_survives_a_copy) {
 }
 
 TEST(short_floats_round_once_and_ties_go_to_even) {
-  // 1 + 2^-9 + 2^-9 in bfloat16: rounding after each addition gives 1, one rounding gives 1 + 2^-8 -> tie ->
-  // 1; with a third 2^-9 the exact sum is above the tie.
+  // In bfloat16 1 + 2 * 2^-9 is a tie, which gives 1 as rounding after each addition would; 1 + 3 * 2^-9 is
+  // above the tie.
   const auto one = static_cast<std::uint16_t>(kBFloat.encode(1));
   const auto tiny = static_cast<std::uint16_t>(kBFloat.encode(std::ldexp(1, -9)));
   const void* four[] = {&one, &tiny, &tiny, &tiny};
@@ -285,7 +283,7 @@ TEST(short_floats_round_once_and_ties_go_to_even) {
   CHECK(kBFloat.decode(result) == 1.0);
   host::reduce({DataType::BFloat16, ReduceOp::Sum, &result, four, 4, 1});
   CHECK(kBFloat.decode(result) == 1.0 + std::ldexp(1, -7));
-  // 65504 + 16 is half way to what would be 65536: it rounds to infinity, 65504 + 15.99 does not.
+  // 65504 + 16 is half way to the next power and rounds to infinity; 65504 + 15.99 does not.
   const std::uint16_t largest = 0x7bff;
   const auto sixteen = static_cast<std::uint16_t>(kHalf.encode(16));
   const auto less = static_cast<std::uint16_t>(kHalf.encode(15.99));
@@ -312,7 +310,6 @@ TEST(reduce_refuses_what_is_undefined) {
                "divisor=0");
   CHECK_THROWS(host::reduce({DataType::Float32, ReduceOp::Max, &f, &source, 1, 1, 1.0, 2}), Error,
                "only sums are scaled");
-  // Every pair that is not defined is refused, with both named.
   int refused = 0;
   for (int d = 0; d < kDataTypeCount; ++d)
     for (int o = 0; o < kReduceOpCount; ++o) {

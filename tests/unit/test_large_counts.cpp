@@ -1,5 +1,4 @@
-// Counts and bytes beyond 2^31 and 2^32, without the memory: a transport that only writes down what it is
-// asked to carry, over address space that nothing touches.
+// Counts and bytes beyond 2^31 and 2^32 without the memory: a transport that only records messages.
 #include <sys/mman.h>
 
 #include <cstddef>
@@ -21,7 +20,6 @@ using namespace mpi_gdr;
 
 namespace {
 
-// Reserved, neither readable nor writable.
 class AddressSpace {
  public:
   explicit AddressSpace(std::size_t bytes) : bytes_(bytes) {
@@ -44,7 +42,7 @@ struct Message {
   int peer, tag;
 };
 
-// Everything completes at once, with the length that was asked for.
+// Completes everything at once, with the requested length.
 class Recorder final : public Transport {
  public:
   explicit Recorder(int rank = 0, int size = 2) : rank_(rank), size_(size) {}
@@ -79,7 +77,7 @@ class Recorder final : public Transport {
   int rank_, size_;
 };
 
-// The lengths of the messages between two ranks, by tag, in order: both sides must say the same.
+// Message lengths by peer and tag, in order: both sides must agree.
 using Lengths = std::map<std::pair<int, int>, std::vector<std::size_t>>;  // (peer, tag)
 
 Lengths lengths(const std::vector<Message>& messages) {
@@ -92,12 +90,12 @@ bool inside(const std::byte* address, std::size_t bytes, const AddressSpace& spa
   return address >= space.data() && address + bytes <= space.data() + space.size();
 }
 
-// The first advance() posts all pieces, the next one finds them over.
+// The first advance() posts all pieces, the next completes them.
 bool posted_and_tested(MessageExecution& execution) { return !execution.advance() && execution.advance(); }
 
 }  // namespace
 
-// Of more chunks than a schedule has that may go on by messages.
+// More chunks than a schedule that may use messages takes through Staging.
 TEST(an_all_to_all_of_devices_has_no_messages) {
   const Algorithm& staged = *find_algorithm(Collective::AllToAll, "staged");
   for (const auto& [size, count] : {std::pair(2, 1100000), std::pair(3, 300000), std::pair(8, 24000)}) {
@@ -118,7 +116,7 @@ TEST(an_all_to_all_of_devices_has_no_messages) {
 TEST(schedules_of_large_counts_cover_all_bytes_in_messages_that_mpi_can_carry) {
   constexpr std::uint64_t count = (std::uint64_t{1} << 33) + 5;
   const AddressSpace space(std::size_t{1} << 45), scratch(std::size_t{1} << 45);
-  Tuning one_piece;  // as few and as long messages as a tuning can ask for
+  Tuning one_piece;  // the fewest and longest messages of any tuning
   one_piece.chunk_bytes = std::size_t{1} << 50;
   one_piece.max_lanes = 1;
   for (const Algorithm& a : algorithms()) {
@@ -178,7 +176,7 @@ TEST(schedules_of_large_counts_cover_all_bytes_in_messages_that_mpi_can_carry) {
             for (const auto& [key, value] : sent)
               for (const std::size_t bytes : value) total += bytes;
           }
-        // At least as much as one rank has travels to the two others, in any collective.
+        // In any collective at least one rank's data travels to the two others.
         CHECK(total >= count * item_size(dtype));
       }
   }

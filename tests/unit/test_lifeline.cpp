@@ -1,4 +1,4 @@
-// A connection that tells of the end of a process, and of nothing else.
+// A connection that detects the end of a process, and nothing else.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -94,7 +94,7 @@ TEST(of_one_that_was_never_reached_nothing_is_known) {
 TEST(it_finds_the_way_among_addresses_that_lead_nowhere) {
   Child child;
   const std::string port = child.address.substr(0, child.address.find(' '));
-  LifelineWatch watch(port + " ::ffff:240.0.0.1 ::ffff:127.0.0.1");  // the first is nobody's (RFC 1112)
+  LifelineWatch watch(port + " ::ffff:240.0.0.1 ::ffff:127.0.0.1");  // the first is unassigned (RFC 1112)
   CHECK(becomes(watch, State::Holds));
   kill(child.pid, SIGKILL);
   CHECK(becomes(watch, State::Ended));

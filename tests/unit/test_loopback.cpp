@@ -1,4 +1,4 @@
-// The loopback transport: matching as MPI matches, faults as asked for.
+// The loopback transport: MPI's matching, and faults on request.
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -66,7 +66,7 @@ TEST(posted_receives_match_in_order_too) {
   CHECK(a == 10 && b == 20 && !first.active && ranks[1]->test(first));
 }
 
-TEST(any_source_takes_the_first_arrival_and_says_whose) {
+TEST(any_source_takes_the_first_arrival_and_returns_its_source) {
   const auto ranks = make_loopback(3);
   send(*ranks[2], 7, 0, 4, Channel::PointToPoint);
   send(*ranks[1], 8, 0, 4, Channel::PointToPoint);
@@ -81,7 +81,7 @@ TEST(short_sends_are_buffered_long_ones_wait) {
   std::vector<char> brief(8, 'a'), longer(9, 'b'), got(9);
   Request eager = ranks[0]->isend(kChannel, brief.data(), brief.size(), 1, 0);
   CHECK(ranks[0]->test(eager));
-  std::fill(brief.begin(), brief.end(), 'x');  // buffered: ours again
+  std::fill(brief.begin(), brief.end(), 'x');  // buffered: reusable
   Request rendezvous = ranks[0]->isend(kChannel, longer.data(), longer.size(), 1, 0);
   CHECK(!ranks[0]->test(rendezvous));
   for (const std::size_t expected : {8u, 9u}) {
@@ -136,7 +136,7 @@ TEST(late_tests_delay_completion_but_not_for_ever) {
   CHECK(late > 0);
 }
 
-TEST(a_dead_rank_is_never_heard) {
+TEST(a_dead_rank_delivers_no_message) {
   const auto faults = make_faults(2);
   const auto ranks = make_loopback(2, {.faults = faults});
   send(*ranks[0], 1, 1, 0);

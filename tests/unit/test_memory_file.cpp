@@ -1,5 +1,4 @@
-// Memory that other processes map: its size is final, strangers' files are refused, and no core dump holds
-// it.
+// Memory that other processes map: its size is final, other files are refused, and core dumps exclude it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,7 +20,7 @@ namespace {
 
 constexpr std::size_t kBytes = 1 << 20;
 
-// The mappings of files of ours: how many there are, and how many of them stand in no core dump.
+// Mappings of our files: all, and those excluded from core dumps.
 struct Mappings {
   int all = 0, undumped = 0;
 };
@@ -61,7 +60,7 @@ TEST(a_file_whose_size_may_change_is_not_mapped) {
   CHECK(sealed != nullptr);
   munmap(sealed, kBytes);
   close(unsealed);
-  FILE* const ordinary = std::tmpfile();  // has no seals at all
+  FILE* const ordinary = std::tmpfile();  // has no seals
   CHECK(ordinary && ftruncate(fileno(ordinary), kBytes) == 0);
   CHECK(map_file_of(getpid(), fileno(ordinary), kBytes) == nullptr);
   std::fclose(ordinary);

@@ -1,4 +1,4 @@
-// Messages whose peer is the rank itself, inside a node.
+// Messages within a node whose peer is the rank itself.
 #include "node_ranks.hpp"
 
 using namespace engine_tests;
@@ -13,7 +13,7 @@ TEST(messages_to_oneself_match_as_others_do) {
       const int source = i % 2 ? kAnySource : 0;
       requests.emplace_back(0, ranks[0].irecv(kP2P, got[i].data(), bytes, source, static_cast<int>(i / 4)));
     };
-    for (unsigned i = 0; i < 2; ++i) receive(i);  // before their sends, the others after them
+    for (unsigned i = 0; i < 2; ++i) receive(i);  // before their sends; the others follow them
     for (unsigned i = 0; i < 8; ++i) {
       sent.push_back(pattern(bytes, i));
       requests.emplace_back(0, ranks[0].isend(kP2P, sent.back().data(), bytes, 0, static_cast<int>(i / 4)));
@@ -22,7 +22,7 @@ TEST(messages_to_oneself_match_as_others_do) {
     ranks.finish(requests);
     CHECK(got == sent);
   }
-  // A long one waits for its receive, which may be too short for it.
+  // A long message waits for its receive, which may be too short.
   Bytes large = pattern(1000000, 1);
   Request send = ranks[0].isend(kP2P, large.data(), large.size(), 0, 0);
   for (int turns = 0; turns < 1000; ++turns) CHECK(!ranks[0].test(send));
@@ -38,13 +38,8 @@ TEST(half_of_a_message_to_oneself_ends_at_the_deadline) {
     auto op = world.ranks[r].group->issue({MessageCall{send, large.data(), large.size(), r, 0}},
                                           named("message", foreground()));
     CHECK_THROWS(world.ranks[r].engine->wait(*op), Error,
-                 "still waiting for this rank itself, which has not called the isend or irecv that matches");
+                 "still waiting for this rank itself, which has not called the matching isend or irecv");
   }
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

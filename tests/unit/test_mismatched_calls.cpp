@@ -1,16 +1,16 @@
-// Ranks that share memory and do not call alike: each hears of it, before anything is touched.
+// Mismatched calls in shared memory: each rank gets an error before any buffer is touched.
 #include "shared_calls.hpp"
 
 using namespace engine_tests;
 
 namespace {
 
-// `change`: called once on each rank, makes of the same call what that rank calls.
+// `change`: called once on each rank, edits that rank's call.
 void expect_mismatch(const char* algorithm, Collective collective,
                      const std::function<void(CollectiveCall&, int)>& change, const std::string& text) {
   World world(2, {.env = env_of({{Env::algorithm_variable(collective), algorithm}}), .node = true});
   world.run([&](int r) {
-    auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+    auto& b = *new Buffers;  // leaked as the engine's failed operations are
     CollectiveCall call = call_of(collective, r, 2, 1000, 0, b, false);
     change(call, r);
     auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
@@ -21,7 +21,7 @@ void expect_mismatch(const char* algorithm, Collective collective,
 
 }  // namespace
 
-TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
+TEST(calls_that_do_not_match_fail_and_write_nothing) {
   for (const char* algorithm : {"zero_copy", "staged", "flag", "adaptive"}) {
     const auto all_reduce = Collective::AllReduce;
     expect_mismatch(
@@ -48,15 +48,15 @@ TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
   }
 }
 
-TEST(counts_of_an_all_to_all_that_do_not_match_are_told) {
+TEST(counts_of_an_all_to_all_that_do_not_match_are_reported) {
   struct Case {
     std::uint64_t sent, expected;  // by rank 0, by rank 1
   };
-  // It would wait for chunks that nobody sends; it would not look at what is sent to it.
+  // Without the check a receiver would wait for chunks that no rank sends, or ignore those that come.
   for (const Case c : {Case{10, 1 << 20}, Case{10, 0}, Case{0, 10}, Case{1 << 20, 0}}) {
     World world(2, {.env = env_of({{"MPI_GDR_ALLTOALL_ALGO", "staged"}}), .node = true});
     world.run([&](int r) {
-      auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+      auto& b = *new Buffers;  // leaked as the engine's failed operations are
       CollectiveCall call = call_of(Collective::AllToAll, r, 2, 0, 0, b, false);
       b.input.assign(1 << 21, 1.0f);
       b.output.assign(1 << 21, -1.0f);
@@ -65,7 +65,7 @@ TEST(counts_of_an_all_to_all_that_do_not_match_are_told) {
       call.spec.send_counts = call.spec.recv_counts = {0, 0};
       (r == 0 ? call.spec.send_counts[1] : call.spec.recv_counts[0]) = r == 0 ? c.sent : c.expected;
       auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
-      // A rank that exchanges nothing with the other has nothing to compare. The other one always has.
+      // A rank that exchanges nothing with the other compares nothing; the other always compares.
       if ((r == 0 ? c.sent : c.expected) == 0) {
         world.ranks[r].engine->wait(*op);
         return;
@@ -80,12 +80,12 @@ TEST(counts_of_an_all_to_all_that_do_not_match_are_told) {
   }
 }
 
-// Rank 0 sends 5 elements to each of the others. Short blocks for another node travel together: there the sum
-// of what a node's ranks send is compared.
-TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_told) {
+// Rank 0 sends 5 elements to each of the others. Short blocks for another node travel together: there the
+// sums of a node's ranks are compared.
+TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_reported) {
   struct Case {
-    int receiver;  // expects 6 of rank 0
-    const char* told;
+    int receiver;  // expects 6 from rank 0
+    const char* message;
   };
   for (const Case c :
        {Case{1, "rank 0 sends 5 elements to this rank, where 6 were expected"}, Case{2, "40 bytes"}}) {
@@ -103,11 +103,11 @@ TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_told) {
       if (r == c.receiver) call.spec.recv_counts[0] = 6;
       auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
       if (r == c.receiver) {
-        CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, c.told);
+        CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, c.message);
       } else {
         try {
           world.ranks[r].engine->wait(*op);
-        } catch (const Error&) {  // it may need the one that has failed
+        } catch (const Error&) {  // may need the failed rank
         }
       }
     });
@@ -125,12 +125,12 @@ TEST(counts_that_are_not_one_for_each_rank_are_refused) {
   });
 }
 
-TEST(a_mismatch_is_told_though_another_rank_has_not_come) {
+TEST(a_mismatch_is_reported_while_another_rank_is_missing) {
   World world(
       3, {.group = {"test", 10s, 32}, .env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "adaptive"}}), .node = true});
   world.run([&](int r) {
     if (r == 0) return;
-    auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+    auto& b = *new Buffers;  // leaked as the engine's failed operations are
     CollectiveCall call = call_of(Collective::AllReduce, r, 3, 100, 0, b, false);
     call.spec.count -= static_cast<unsigned>(r);
     auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
@@ -138,9 +138,4 @@ TEST(a_mismatch_is_told_though_another_rank_has_not_come) {
   });
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

@@ -31,16 +31,16 @@ TEST(messages_match_by_source_and_tag_in_order) {
   std::vector<std::pair<int, Request>> sends;
   std::vector<int> values(40);
   std::iota(values.begin(), values.end(), 0);
-  // Rank 0: 0..9 with tag 5 and 10..19 with tag 69, which shares its list; rank 1: 20..29 with tag 5.
+  // Rank 0: 0..9 with tag 5 and 10..19 with tag 69, which uses the same list; rank 1: 20..29 with tag 5.
   for (int i = 0; i < 10; ++i) {
     sends.emplace_back(0, ranks[0].isend(kP2P, &values[i], 4, 2, 5));
     sends.emplace_back(0, ranks[0].isend(kP2P, &values[10 + i], 4, 2, 69));
     sends.emplace_back(1, ranks[1].isend(kP2P, &values[20 + i], 4, 2, 5));
   }
-  ranks.finish(sends);  // short ones need no receiver
+  ranks.finish(sends);  // short messages need no receiver
   std::vector<std::pair<int, Request>> receives;
   std::vector<int> got(30, -1);
-  for (int i = 0; i < 10; ++i) {  // some of them before anything has come in
+  for (int i = 0; i < 10; ++i) {  // some before any message has arrived
     receives.emplace_back(2, ranks[2].irecv(kP2P, &got[20 + i], 4, 1, 5));
     receives.emplace_back(2, ranks[2].irecv(kP2P, &got[10 + i], 4, 0, 69));
     receives.emplace_back(2, ranks[2].irecv(kP2P, &got[i], 4, 0, 5));
@@ -54,7 +54,7 @@ TEST(messages_match_by_source_and_tag_in_order) {
   for (int i = 0; i < 30; ++i) CHECK(got[i] == i);
 }
 
-TEST(a_receive_from_any_source_tells_which_and_keeps_its_turn) {
+TEST(a_receive_from_any_source_returns_it_and_keeps_its_turn) {
   NodeRanks ranks(3);
   const int from_0 = 7, from_1 = 8;
   int any[2] = {0, 0}, named = 0;
@@ -122,7 +122,6 @@ TEST(a_receiver_that_is_behind_keeps_little_of_what_waits) {
     receives.push_back(ranks[1].irecv(kP2P, &got[i * kBytes], kBytes, 0, 5));
   for (std::size_t i = 0; i < kCount; ++i) ranks.finish({{0, sends[i]}, {1, receives[i]}});
   CHECK(got == data);
-  // It has caught up.
   Request send = ranks[0].isend(kP2P, data.data(), kBytes, 1, 5);
   CHECK(ranks[0].test(send));
   Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 5);
@@ -140,7 +139,7 @@ TEST(long_messages_arrive_whichever_side_is_first) {
         Request send, receive;
         if (!early) receive = ranks[1].irecv(kP2P, got.data(), bytes, 0, 9);
         send = ranks[0].isend(kP2P, data.data(), bytes, 1, 9);
-        int small = 4, small_got = 0;  // overtakes it: another tag
+        int small = 4, small_got = 0;  // overtakes the long one: another tag
         Request passing = ranks[0].isend(kP2P, &small, 4, 1, 8);
         if (early) {
           CHECK(ranks[0].test(send) == (bytes <= 131072));
@@ -198,7 +197,7 @@ TEST(random_traffic_in_all_directions) {
                 messages.push_back({false, q, i, Bytes(size_of(q, r, round, i)), {}});
               }
             std::shuffle(messages.begin(), messages.end(), random);
-            // Same tags in order per peer: three tags, i / 3 is the order.
+            // Messages of one peer and tag stay in order: there are three tags, i / 3 is the order.
             std::stable_sort(messages.begin(), messages.end(),
                              [](const Message& a, const Message& b) { return a.i / 3 < b.i / 3; });
             for (Message& m : messages) {
@@ -227,7 +226,7 @@ TEST(random_traffic_in_all_directions) {
     }
 }
 
-TEST(a_message_of_another_length_is_told_to_its_receiver_alone) {
+TEST(a_message_of_another_length_fails_only_at_its_receiver) {
   for (const std::size_t bytes : {100u, 200000u}) {
     NodeRanks ranks(2);
     const Bytes data = pattern(bytes, 1);
@@ -267,13 +266,13 @@ TEST(what_is_abandoned_is_not_touched_again) {
   ranks.finish({{1, next}, {0, send}});
   CHECK(next_got == 5 && got[0] == 0);
 
-  // In the midst of a long one; what follows on both sides is not disturbed.
+  // Abandoned in the middle of a long message; later messages still work.
   send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 2);
   Request receive = ranks[1].irecv(kP2P, got.data(), got.size(), 0, 2);
   while (ranks[1].bytes_moved(receive) == 0) CHECK(!ranks[0].test(send) && !ranks[1].test(receive));
   ranks[1].abandon(receive);
   const Bytes before = got;
-  Request reader = ranks[1].irecv(kP2P, &next_got, 4, 0, 99);  // somebody must look at what comes in
+  Request reader = ranks[1].irecv(kP2P, &next_got, 4, 0, 99);  // some receive must progress the ring
   while (!ranks[0].test(send)) CHECK(!ranks[1].test(reader));
   ranks[1].abandon(reader);
   for (int turn = 0; turn < 20; ++turn) {
@@ -283,7 +282,7 @@ TEST(what_is_abandoned_is_not_touched_again) {
   }
   CHECK(got == before && got != data);
 
-  // A sender that gives up: an offer, a place in the queue, a stream.
+  // A sender abandons an offer, a place in the queue, a stream.
   Bytes again(data.size(), 0);
   Request offer = ranks[0].isend(kP2P, data.data(), data.size(), 1, 4);
   ranks[0].abandon(offer);
@@ -317,7 +316,6 @@ TEST(a_waiter_sleeps_on_what_it_waits_for) {
   CHECK(ranks[1].test(receive) && ranks[0].test(send));
   Request any = ranks[1].irecv(kP2P, &got, 4, kAnySource, 7);
   CHECK(!ranks[1].test(any) && !ranks[1].doorbell(any, bell));  // two flags
-  // A full ring: its sender waits for room, which its reader makes.
   const Bytes data = pattern(100000, 1);
   std::vector<Request> sends;
   for (int i = 0; i < 20; ++i) sends.push_back(ranks[0].isend(kP2P, data.data(), data.size(), 1, 2));
@@ -325,7 +323,7 @@ TEST(a_waiter_sleeps_on_what_it_waits_for) {
   CHECK(bell.flag->load() == bell.seen);
   CHECK(!ranks[1].test(any));
   CHECK(bell.flag->load() != bell.seen);
-  // Asleep in the kernel until it is woken: longer than any test would wait.
+  // Sleeps in the kernel until the message wakes it, longer than any test runs.
   receive = ranks[1].irecv(kP2P, &got, 4, 0, 3);
   CHECK(!ranks[1].test(receive) && !ranks[1].test(receive));
   for (Request& s : sends)
@@ -348,7 +346,7 @@ TEST(what_is_illegal_is_refused_at_once) {
   CHECK_THROWS(ranks[0].irecv(kP2P, &byte, 1, -2, 0), Error, "peer=-2 is not in 0..1");
   CHECK_THROWS(ranks[0].isend(kP2P, &byte, 1, 1, 40000), Error, "tag=40000 is not in 0..32767");
   CHECK_THROWS(ranks[0].isend(kP2P, &byte, kMaxMessageBytes + 1, 1, 0), Error, "in one message");
-  // Other channels are the inner transport's, and do not meet these.
+  // Other channels belong to the inner transport.
   int value = 6, got = 0, passing = 0;
   Request receive = ranks[1].irecv(kP2P, &passing, 4, 0, 1);
   Request collective = ranks[1].irecv(Channel::Collective, &got, 4, 0, 1);
@@ -372,7 +370,7 @@ TEST(the_engine_carries_them) {
       world.ranks[r].engine->wait(*both);
       CHECK(got == pattern(bytes, static_cast<unsigned>(left)));
       CHECK(static_cast<const MessageExecution&>(both->part(1)).source() == left);
-      // One way, waited for by its caller: it sleeps on the ring's flags.
+      // The waiter of a one-way message sleeps on the ring's flags.
       if (r == 2) continue;
       auto op = group.issue({r == 0 ? MessageCall{true, const_cast<std::uint8_t*>(data.data()), bytes, 1, 1}
                                     : MessageCall{false, got.data(), bytes, 0, 1}},
@@ -384,9 +382,4 @@ TEST(the_engine_carries_them) {
   world.close();
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

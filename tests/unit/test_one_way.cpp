@@ -1,12 +1,12 @@
-// Collectives in which a rank may finish before its receivers have begun: nobody runs away, and what counts
-// towards that is equal on all ranks, also after a refusal.
+// Collectives in which a rank may finish before its receivers have begun: no rank runs ahead without limit,
+// and the counters for that are equal on all ranks, also after a refusal.
 #include "engine_world.hpp"
 
 using namespace engine_tests;
 
 namespace {
 
-// Runs a call on this rank's group and waits. Returns what its log line says.
+// Runs a call on its rank and returns its log line.
 std::string run_call(World& world, CollectiveCall call, std::shared_ptr<std::vector<char>> memory) {
   IssueOptions options;
   options.name = name(call.spec.collective);
@@ -49,7 +49,6 @@ TEST(givers_do_not_run_away) {
         CHECK(given.load() < 64);
       }
       for (int i = 0; i < 200; ++i) {
-        // Gather: 8 bytes of each; input and output apart.
         auto memory = std::make_shared<std::vector<char>>(32, static_cast<char>(i % 100));
         CollectiveCall call;
         call.spec = {.collective = c.collective, .rank = r, .size = 2, .root = 0, .count = 8};
@@ -71,7 +70,6 @@ TEST(gather_and_scatter_bring_the_blocks) {
                 {.env = env_of({{"MPI_GDR_GATHER_ALGO", algorithm}, {"MPI_GDR_SCATTER_ALGO", algorithm}})});
     world.run([&](int r) {
       for (int root = 0; root < kSize; ++root) {
-        // The root's own block stands in place already.
         auto all = std::make_shared<std::vector<char>>(3 * kSize, 0),
              mine = std::make_shared<std::vector<char>>(3);
         std::fill_n(r == root ? all->data() + 3 * r : mine->data(), 3, static_cast<char>(r + 1));
@@ -110,7 +108,7 @@ TEST(every_all_to_all_is_logged_under_its_own_algorithm) {
 TEST(what_was_refused_does_not_count) {
   World world(2, {.env = env_of({{"MPI_GDR_ALLTOALL_ALGO", "bruck"}})});
   world.run([&](int r) {
-    // One rank only: with what it counted, its barriers would come in other places than its peer's.
+    // One rank only: if refused calls counted, its barriers would come at other calls than its peer's.
     for (int i = 0; r == 0 && i < 9; ++i) {
       std::vector<char> memory(32);
       CHECK_THROWS(world.ranks[0].group->issue({all_to_all(0, {8, 4}, memory)}, {{.name = "all_to_all"}}),
@@ -127,8 +125,7 @@ TEST(what_was_refused_does_not_count) {
 }
 
 TEST(all_to_alls_of_two_channels_are_counted_apart) {
-  // Equal order on each channel, which is all that is promised; the 16th of both channels together is
-  // another one on either rank.
+  // Order is guaranteed per channel only: the 16th call of both together differs between the ranks.
   World world(2, {.group = {"test", 5s, 32}});
   world.run([&](int r) {
     const auto exchange = [&](Channel channel) {

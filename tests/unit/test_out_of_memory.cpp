@@ -1,6 +1,5 @@
-// Every allocation of the engine fails once, one after the other, on the thread that carries operations and
-// on the one that issues them: each operation ends, with an error or well, no Future is forgotten, and the
-// process goes on.
+// Every allocation of the engine fails once, on the progress thread and on the issuing thread: each operation
+// completes or fails, each Future completes, and the process continues.
 #include <pthread.h>
 
 #include <new>
@@ -15,7 +14,7 @@ namespace {
 
 enum class Where { Nowhere, Progress, Caller };
 
-// Which allocation fails, counted on the threads in question, and how many of those that follow.
+// The failing allocation, counted on the threads of `where`, and the number of later ones that fail too.
 std::atomic<Where> where{Where::Nowhere};
 std::atomic<int> countdown{-1};
 std::atomic<int> then_fail{0};
@@ -58,14 +57,14 @@ namespace {
 
 struct Seen {
   bool refused = false;  // issue() threw
-  std::string text;      // of the error; "" if all went well
+  std::string text;      // of the error, or ""
 };
 
-// One world, three operations of rank 0 in the background while the k-th allocation and `more` after it fail.
+// Runs three background operations of rank 0 while the k-th allocation and the `more` after it fail.
 Seen run(Where spot, int k, int more) {
   EngineOptions engine;
   engine.observers = {std::make_shared<FlightWriter>(std::make_shared<FlightLog>(16), FlightWriterOptions{})};
-  // Leaked, as its operations are: what they work on belongs to it.
+  // Leaked like its operations, which use its memory.
   World& world = *new World(
       2, {.engine = engine, .group = {"test", 1s, 32}, .env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "ring"}})});
   Seen seen;
@@ -73,7 +72,7 @@ Seen run(Where spot, int k, int more) {
   for (int i = 0; i < 3; ++i) peers.push_back(start(world, 1, unfreed(5000)));
   std::vector<std::vector<float>*> data;
   for (int i = 0; i < 3; ++i) data.push_back(&unfreed(5000));
-  auto told = std::make_shared<std::atomic<int>>(0);
+  auto completed = std::make_shared<std::atomic<int>>(0);
   int expected = 0;
   IssueOptions prepared;
   prepared.name = "all_reduce";
@@ -92,21 +91,21 @@ Seen run(Where spot, int k, int more) {
       seen.text = e.what();
       continue;
     } catch (const std::bad_alloc&) {
-      seen.refused = true;  // of the test's own making of the call
+      seen.refused = true;  // the test itself could not make the call
       continue;
     }
     try {
-      own.back()->on_finished([told] { told->fetch_add(1); });
+      own.back()->on_finished([completed] { completed->fetch_add(1); });
       ++expected;
     } catch (const std::bad_alloc&) {
     }
   }
   if (spot == Where::Caller) where.store(Where::Nowhere);
   is_caller = false;
-  // By itself: nobody waits, so that the progress thread carries it.
+  // No thread waits, so the progress thread carries them.
   const auto until = std::chrono::steady_clock::now() + 20s;
   const auto over = [&] {
-    return told->load() == expected &&
+    return completed->load() == expected &&
            std::all_of(own.begin(), own.end(), [](const OperationPtr& op) { return op->finished(); });
   };
   while (!over() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(200us);
@@ -126,10 +125,9 @@ Seen run(Where spot, int k, int more) {
   return seen;
 }
 
-// Until so many allocations do not happen any more. How many of them were felt.
+// Runs until allocation k no longer happens; returns how many failures had an effect.
 int every_one(Where spot, int more) {
-  // Made once for the whole process, so before: what fails to be made is begun anew by another thread, which
-  // ThreadSanitizer takes for a race of the two.
+  // Another thread would repeat a failed initialisation, which ThreadSanitizer takes for a race.
   static_cast<void>(host::selected_isa());
   int felt = 0, untouched = 0;
   for (int k = 0; untouched < 3 && k < 2000; ++k) {
@@ -158,7 +156,7 @@ TEST(a_refused_operation_names_itself_and_fails_its_group) {
   World& world = *new World(2, {.env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "ring"}})});
   CollectiveCall call;
   float number = 0;
-  // More than any address space: the allocator says no, whatever the machine.
+  // More than any address space: the allocator fails on every machine.
   call.spec = {.collective = Collective::ReduceScatter,
                .rank = 0,
                .size = 2,
@@ -176,12 +174,12 @@ TEST(a_refused_operation_names_itself_and_fails_its_group) {
                "the group failed earlier: reduce_scatter float32[much]: no memory for");
 }
 
-// As malloc does without them.
+// Lets the sanitizers' malloc return null, as malloc does.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() {
   return "allocator_may_return_null=1";
 }
 extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
-  return "allocator_may_return_null=1:detect_leaks=0";  // what failed is leaked on purpose
+  return "allocator_may_return_null=1:detect_leaks=0";  // failed operations are leaked on purpose
 }
 
 UNIT_MAIN()

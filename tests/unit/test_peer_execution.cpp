@@ -1,5 +1,5 @@
-// Schedules that devices of a node run by themselves, on memory that they share: every such algorithm on
-// devices of the software CUDA, all ranks in one process, and what becomes of them when a rank does not come.
+// Schedules that the devices of a node run by themselves on shared memory: every such algorithm on the
+// software CUDA, all ranks in one process, and missing ranks.
 #include "common/error.hpp"
 #include "peer_meeting.hpp"
 #include "test.hpp"
@@ -10,7 +10,7 @@ using namespace stream_test;
 
 namespace {
 
-// `grouped`: of which buffers, by rank and operation.
+// `grouped`: the buffers in group memory, by rank and operation.
 void run_everything(const Layout& layout, unsigned (*grouped)(int rank, int index) = nullptr) {
   Meeting meeting(layout.size);
   on_all_ranks(layout, [&](Rank& rank) {
@@ -48,7 +48,7 @@ TEST(every_shared_algorithm_on_queues_of_their_own) {
   for (int size = 2; size <= 5; ++size) run_everything({size, 4, 2, 5});
 }
 
-// Segments become known while the operations run.
+// New segments are mapped while the operations run.
 TEST(group_memory_of_all_ranks) {
   for (int size = 2; size <= 5; ++size) {
     run_everything({size, 1, 3, 5}, [](int, int) -> unsigned { return kInput | kOutput; });
@@ -68,7 +68,7 @@ TEST(group_memory_does_not_go_through_staging) {
   Meeting meeting(3);
   on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
     DeviceArena& arena = DeviceArena::of(rank.device);
-    arena.free(arena.allocate(1));  // a segment, which all map when they meet
+    arena.free(arena.allocate(1));  // makes a segment that all ranks map when they meet
     const auto node = meeting.meet(rank);
     int index = 0;
     for (const Collective collective :
@@ -92,7 +92,7 @@ TEST(group_memory_does_not_go_through_staging) {
   });
 }
 
-// Who has given up may have put something else there.
+// A rank that abandoned the operation may have reused the memory.
 TEST(group_memory_of_a_rank_that_gave_up_is_not_touched) {
   Meeting meeting(3);
   on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
@@ -141,21 +141,21 @@ TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
       CHECK(execution->pending_peers() == std::vector<int>{1});
       execution->abandon();
       rank.caller->synchronize();  // a flag that is never reached ends the process
-      // What the other one has come to in the end is worth nothing, since it gave up as well.
+      // The other rank's result is invalid, since it abandoned the operation as well.
       while (node->failed(rank.rank(), other).load() == 0) std::this_thread::yield();
-      bool told = false;
+      bool rejected = false;
       try {
         execution->advance();
       } catch (const Error& error) {
-        told = error.code() == ErrorCode::Remote && std::strstr(error.what(), "given up");
+        rejected = error.code() == ErrorCode::Remote && std::strstr(error.what(), "abandoned");
       }
-      CHECK(told);
+      CHECK(rejected);
     }
     meeting.wait();
   });
 }
 
-TEST(calls_that_differ_are_told_apart) {
+TEST(calls_that_differ_are_distinguished) {
   Meeting meeting(2);
   on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
     const auto node = meeting.meet(rank);
@@ -164,20 +164,20 @@ TEST(calls_that_differ_are_told_apart) {
     PeerExecution execution(operation.schedule, operation.binding, node, 0, rank.rank() == 0 ? 7u : 8u,
                             rank.flags);
     execution.launch(rank.device, rank.queues, *rank.caller, nullptr);
-    bool told = false;
+    bool rejected = false;
     try {
       while (!execution.advance()) std::this_thread::yield();
     } catch (const Error& error) {
-      told = error.code() == ErrorCode::Mismatch && std::strstr(error.what(), "another call");
+      rejected = error.code() == ErrorCode::Mismatch && std::strstr(error.what(), "another collective");
     }
-    CHECK(told);
+    CHECK(rejected);
     for (DeviceQueue* queue : rank.queues) queue->synchronize();
     meeting.wait();
   });
 }
 
-// Only the two know what they exchange.
-TEST(an_all_to_all_whose_counts_differ_is_told) {
+// Only the two ranks have the counts of their exchange.
+TEST(an_all_to_all_whose_counts_differ_fails) {
   for (const bool sender : {true, false}) {
     Meeting meeting(3);
     on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
@@ -190,16 +190,16 @@ TEST(an_all_to_all_whose_counts_differ_is_told) {
       operation.binding.recv_counts = receives;
       PeerExecution execution(operation.schedule, operation.binding, node, 0, 7, rank.flags);
       execution.launch(rank.device, rank.queues, *rank.caller, nullptr);
-      std::string told;
+      std::string message;
       try {
         while (!execution.advance()) std::this_thread::yield();
       } catch (const Error& error) {
-        told = error.what();
+        message = error.what();
       }
       if (rank.rank() == 0)
-        CHECK(told.empty());
+        CHECK(message.empty());
       else
-        CHECK(told.find("another number of elements") != std::string::npos);
+        CHECK(message.find("another number of elements") != std::string::npos);
       for (DeviceQueue* queue : rank.queues) queue->synchronize();
       meeting.wait();
     });

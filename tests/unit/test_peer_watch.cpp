@@ -1,4 +1,4 @@
-// Who is still there: the rules of PeerWatch.
+// Liveness rules of PeerWatch.
 #include "test.hpp"
 #include "watched_ranks.hpp"
 
@@ -8,8 +8,8 @@ TEST(a_healthy_job_has_no_news_and_asks_little) {
   WatchedRanks job({0, 0, 0, 0, 1, 1, 1, 1});
   job.seconds(1000);
   for (const auto& heard : job.heard) CHECK(heard.empty());
-  // Per host and round: a beat sent, one read, the length of the list. Once per host: its lifeline, and the
-  // other's.
+  // A round: a host sends a beat, reads one, reads the list's length. Once: it posts its lifeline, reads
+  // another.
   CHECK(job.store.requests() <= 1000 * 2 * 3 + 2 * 3);
   CHECK(job.watches[0]->missing().empty());
 }
@@ -60,18 +60,17 @@ TEST(a_silent_host_is_reported_once_and_given_up_later) {
   for (const int r : {0, 1, 5}) {
     CHECK(job.heard[r].size() == 1 && job.heard[r][0].kind == Kind::Quiet);
     CHECK(job.heard[r][0].ranks == (std::vector<int>{2, 3, 4}));
-    CHECK(job.heard[r][0].text.find("ranks 2, 3, 4 (host h1) have not been heard of for 1") == 0);
+    CHECK(job.heard[r][0].text.find("ranks 2, 3, 4 (host h1) have been silent for 1") == 0);
     CHECK(job.watches[r]->quiet_among({3}) == job.heard[r][0].text);
     CHECK(job.watches[r]->lost_among({3}).empty());
   }
-  // One rank says it for all.
   CHECK(job.found[0].size() + job.found[1].size() + job.found[5].size() == 1);
   job.seconds(200);
   for (const int r : {0, 1, 5}) {
     CHECK(job.heard[r].size() == 2 && job.heard[r][1].kind == Kind::Silent);
     CHECK(job.watches[r]->quiet_among({3}).empty() && !job.watches[r]->lost_among({3}).empty());
   }
-  // It comes back too late, and learns that it was given up.
+  // It comes back too late and reads that it was declared lost.
   for (const int r : {2, 3, 4}) job.silent[r] = false;
   job.seconds(2);
   for (const int r : {2, 3, 4})
@@ -91,7 +90,7 @@ TEST(a_host_that_was_cut_off_comes_back) {
     for (const int r : {0, 1}) {
       CHECK(job.heard[r].size() == static_cast<std::size_t>(2 * time));
       CHECK(job.heard[r].back().kind == Kind::Back);
-      CHECK(job.heard[r].back().text == "ranks 2, 3 (host h1) are heard of again");
+      CHECK(job.heard[r].back().text == "ranks 2, 3 (host h1) respond again");
       CHECK(job.watches[r]->quiet_among({2}).empty() && job.watches[r]->missing().empty());
     }
   }
@@ -111,7 +110,7 @@ TEST(another_rank_speaks_when_the_speaker_ends) {
   WatchedRanks job({0, 0, 1, 1});
   job.seconds(3);
   CHECK(job.watches[2]->speaks() && !job.watches[3]->speaks());
-  job.states[2] = ProcessState::Ended;  // what it had to say is said by rank 3
+  job.states[2] = ProcessState::Ended;  // rank 3 posts its news
   job.seconds(60);
   CHECK(job.watches[3]->speaks());
   for (const int r : {0, 1, 3})
@@ -122,7 +121,7 @@ TEST(another_rank_speaks_while_the_speaker_is_stopped) {
   WatchedRanks job({0, 0, 1, 1});
   job.seconds(3);
   job.states[2] = ProcessState::Stopped;
-  job.seconds(60);  // host 1 as a whole is not taken for silent
+  job.seconds(60);  // host 1 as a whole does not count as silent
   CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == Kind::Quiet);
   CHECK(job.heard[0][0].ranks == std::vector<int>{2});
   CHECK(job.heard[0][0].text.find("its process is stopped") != std::string::npos);
@@ -141,7 +140,6 @@ TEST(what_the_last_speaker_had_not_published_is_published_by_the_next) {
   job.states[2] = ProcessState::Ended;
   job.seconds(3);
   CHECK(job.of_kind(0, Kind::Left).size() == 1 && job.of_kind(0, Kind::Ended).size() == 1);
-  // Nothing is said twice.
   CHECK(job.store.add("job/news", 0) <= 2);
 }
 
@@ -229,7 +227,7 @@ TEST(ranks_elsewhere_are_given_up_together) {
 
 TEST(news_that_was_never_written_does_not_hide_the_next) {
   WatchedRanks job({0, 1, 2});
-  job.store.add("job/news", 1);  // its author died
+  job.store.add("job/news", 1);  // its author died before writing it
   job.seconds(2);
   job.watches[1]->say(goodbye(1));
   job.seconds(20);

@@ -1,5 +1,5 @@
-// Collectives over several nodes in phases: all of them together are the collective, whoever's buffers are
-// reached inside the nodes, and parts of a call touch nothing in common.
+// Collectives over several nodes in phases: together the phases are the collective, whichever buffers are
+// reachable inside the nodes, and the parts of a call access disjoint data.
 #include "collectives/phases.hpp"
 #include "in_place.hpp"
 #include "schedule/scattered.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr Tuning kInside{.chunk_bytes = 64, .max_lanes = 2, .staging_bytes = 2048, .in_place = true};
 
-// The phases of one rank as a schedule of the collective, where these buffers are reached.
+// One rank's phases as a single schedule, with these buffers reachable.
 SchedulePtr together(const CollectiveSpec& spec, const Topology& topology, Phases phases,
                      const Reached& reached) {
   Reached here;
@@ -28,7 +28,7 @@ SchedulePtr together(const CollectiveSpec& spec, const Topology& topology, Phase
   return writer.finish();
 }
 
-// Up to seven nodes: where the table has other algorithms between them.
+// Up to seven nodes, for which the table selects other algorithms between the nodes.
 const std::vector<std::vector<int>> kEven = {{0, 0, 1, 1},
                                              {0, 1, 0, 1},
                                              {0, 0, 0, 1, 1, 1},
@@ -69,7 +69,6 @@ void expect_right(const Made& made, const Topology& topology, const Reached& rea
   unit::expect_right(group);
 }
 
-// In one part, and in several.
 const std::vector<Tuning> kBetween = {{.chunk_bytes = 1 << 20, .max_lanes = 1},
                                       {.chunk_bytes = 64, .max_lanes = 1}};
 
@@ -90,7 +89,7 @@ void expect_right(CollectiveSpec spec, const std::vector<int>& nodes, const Tuni
 TEST(reductions_in_phases) {
   for (const Collective collective : {Collective::AllReduce, Collective::ReduceScatter})
     for (const auto& nodes : kEven) {
-      if (unit::kSanitized && nodes.size() > 6) break;  // the same code, ten times as long
+      if (unit::kSanitized && nodes.size() > 6) break;  // the same code, ten times slower
       for (const std::uint64_t count : {0u, 1u, 5u, 1000u, 9000u})
         for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::PreMulSum})
           for (const Tuning& between : kBetween) {
@@ -162,7 +161,7 @@ TEST(nodes_of_unequal_sizes) {
   }
 }
 
-// The engine runs those between the nodes beside those inside.
+// The engine runs phases between nodes beside those inside.
 TEST(parts_are_in_an_order_in_which_they_overlap) {
   const Topology topology({0, 0, 1, 1});
   for (const Collective collective :
@@ -180,7 +179,7 @@ TEST(parts_are_in_an_order_in_which_they_overlap) {
       if (phase.depends_on < 0) continue;
       const Phase& before = phases[static_cast<std::size_t>(phase.depends_on)];
       CHECK(before.part == phase.part && before.kind != phase.kind);
-      // Something of another part that it does not wait for is there by then, but for the first and the last.
+      // All but the first and the last find a phase of another part before them that they need not wait for.
       if (three && phase.kind == Phase::Kind::Devices && phase.part < 7)
         CHECK(phases[i - 1].part == phase.part + 1);
     }

@@ -1,4 +1,4 @@
-// What /proc says of a process, as text.
+// Parsing of /proc/PID/stat.
 #include <unistd.h>
 
 #include <fstream>

@@ -1,11 +1,11 @@
-// What the progress thread carries, and what it leaves to callers.
+// Which operations the progress thread carries, and which callers must.
 #include <barrier>
 
 #include "node_ranks.hpp"
 
 using namespace engine_tests;
 
-TEST(progress_thread_carries_what_nobody_waits_for) {
+TEST(progress_thread_completes_operations_without_a_waiter) {
   World world(3);
   world.run([&](int r) {
     std::vector<float> data(50000, 1.0f);
@@ -19,10 +19,10 @@ TEST(progress_thread_carries_what_nobody_waits_for) {
   world.close();
 }
 
-TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping) {
-  // As with the GIL: to let go of a tensor waits for a thread that waits for an operation in the background.
-  std::promise<void> letting_go;
-  const std::shared_future<void> lets_go = letting_go.get_future().share();
+TEST(a_waiter_that_releases_buffers_does_not_keep_the_progress_thread_napping) {
+  // Like the GIL: releasing a tensor waits for a thread that waits for a background operation.
+  std::promise<void> releasing;
+  const std::shared_future<void> released = releasing.get_future().share();
   std::promise<void> carried;
   std::shared_future<void> is_carried = carried.get_future().share();
   bool in_time = false;
@@ -33,17 +33,17 @@ TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping)
     IssueOptions options = foreground();
     if (r == 0)
       options.keepalive = std::shared_ptr<void>(&ended, [&](void*) {
-        letting_go.set_value();
+        releasing.set_value();
         in_time = is_carried.wait_for(30s) == std::future_status::ready;
       });
     auto first = start(world, r, ended, std::move(options));
-    if (r == 1) {  // so that rank 0's waiter, which waits for the second one, finds that the first one ends
+    if (r == 1) {  // lets rank 0's waiter, which waits for the second, find the first completed
       engine.wait(*first);
-      lets_go.wait();
+      released.wait();
     }
     auto second = start(world, r, awaited, foreground());
     auto waiter = std::async(std::launch::async, [&] { engine.wait(*second); });
-    if (r == 0) lets_go.wait();
+    if (r == 0) released.wait();
     auto third = start(world, r, background);
     if (r == 0) third->on_finished([&] { carried.set_value(); });
     waiter.get();
@@ -65,19 +65,19 @@ TEST(a_message_is_left_to_its_caller_for_a_nap) {
     int ready = 1;
     if (r == 0) {
       auto send = group.issue({MessageCall{true, data.data(), data.size(), 1, 1}}, {{.name = "send"}});
-      auto told = group.issue({MessageCall{true, &ready, 4, 1, 2}}, {{.name = "told"}});
-      engine.wait(*told);
+      auto message = group.issue({MessageCall{true, &ready, 4, 1, 2}}, {{.name = "message"}});
+      engine.wait(*message);
       engine.wait(*send);
       return;
     }
-    auto told = group.issue({MessageCall{false, &ready, 4, 0, 2}}, {{.name = "told"}});
-    engine.wait(*told);  // and so the offer is here
+    auto message = group.issue({MessageCall{false, &ready, 4, 0, 2}}, {{.name = "message"}});
+    engine.wait(*message);  // so the offer has arrived
     auto receive = group.issue({MessageCall{false, got.data(), got.size(), 0, 1}}, {{.name = "receive"}});
     std::this_thread::sleep_for(20ms);
     CHECK(!receive->finished());
     std::promise<void> finished;
     receive->on_finished([&] { finished.set_value(); });
-    engine.expect(*receive);  // nobody waits: the progress thread ends its nap
+    engine.expect(*receive);  // no thread waits: the progress thread ends its nap
     finished.get_future().get();
     CHECK(got == data);
     engine.wait(*receive);
@@ -86,8 +86,8 @@ TEST(a_message_is_left_to_its_caller_for_a_nap) {
 }
 
 TEST(messages_do_not_delay_what_others_expect) {
-  // Two threads of each rank: one begins messages and carries them by itself, the other one never waits in
-  // the engine. What the progress thread leaves alone by mistake stays where it is.
+  // Two threads a rank: one begins messages and carries them itself, the other never waits in the engine. An
+  // operation that the progress thread wrongly skips never completes.
   WorldOptions options{.node = true};
   options.engine.longest_nap = 1h;
   World world(2, options);

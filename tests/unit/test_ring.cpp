@@ -1,4 +1,4 @@
-// The ring that carries messages between two ranks of a node.
+// The ring of messages between two ranks of a node.
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A ring in memory of this process, both ends at the same address: ThreadSanitizer sees what orders them.
+// Both ends use one address, so that ThreadSanitizer checks their ordering.
 struct LocalRing {
   explicit LocalRing(std::size_t size)
       : bytes(size), memory(static_cast<std::byte*>(std::aligned_alloc(64, size))) {
@@ -35,7 +35,7 @@ TEST(a_ring_carries_records_in_order_between_two_threads) {
   constexpr unsigned kRecords = unit::kSanitized ? 5000 : 20000;
   for (const std::size_t bytes : {std::size_t{1024}, std::size_t{65536}}) {
     LocalRing ring(bytes);
-    // Payloads full of what stamps look like.
+    // Payloads look like stamps.
     const auto length = [&](unsigned i) { return (i * 7919u) % (ring.writer.max_payload() / 8 + 1) * 8; };
     std::thread writer([&] {
       for (unsigned i = 0; i < kRecords; ++i) {

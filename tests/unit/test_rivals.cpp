@@ -1,5 +1,4 @@
-// What runs where two schedules have the same result: the policy with times that are made up, and ranks that
-// share memory, where one schedule sleeps.
+// The choice between schedules of equal result: the policy with synthetic times, and ranks where one sleeps.
 #include "execution/host/host_execution.hpp"
 #include "shared_calls.hpp"
 
@@ -9,11 +8,11 @@ namespace {
 
 constexpr int kZeroCopy = 0, kStaged = 1;
 
-// One class of calls: what they run, with decisions in force kSlots calls later, as RivalChoices has them.
+// One class of calls. As in RivalChoices, decisions take effect kSlots calls later.
 struct Policy {
   explicit Policy(int first) : trials(first), rival(first) {}
   Policy(int remembered, double speedup) : trials(remembered, speedup), rival(remembered), trial(0) {}
-  // `time` of a rival's next call. What the call ran.
+  // `time`: of a rival's next call. Returns the rival that ran.
   template <typename Time>
   int call(Time time, bool clean = true) {
     if (ran.size() >= shm::kSlots) {
@@ -52,7 +51,7 @@ TEST(a_slow_first_rival_is_replaced_within_50_calls) {
     }
 }
 
-// As with caches: the first call after the other rival takes longer.
+// Cache effects: the first call after the other rival takes longer.
 TEST(a_rival_that_suffers_from_the_other_one_wins_by_its_later_calls) {
   Policy policy(kStaged);
   for (int i = 0; i < 50; ++i) {
@@ -72,7 +71,7 @@ TEST(rivals_that_are_as_fast_and_noise_change_nothing) {
     });
   }
   CHECK(equal.changes() == 0 && noisy.changes() == 0);
-  CHECK(equal.trials.trials() > 5 && equal.trials.trials() < 15);  // rarer and rarer
+  CHECK(equal.trials.trials() > 5 && equal.trials.trials() < 15);  // at growing intervals
 }
 
 TEST(a_machine_that_changes_is_looked_at_again) {
@@ -98,8 +97,8 @@ TEST(what_is_remembered_runs_without_a_trial_until_it_is_checked) {
   }
 }
 
-// Decisions reach all ranks at the same call, with several calls in flight, other classes, calls without
-// rivals, and eight threads of calls on other groups meanwhile.
+// Decisions take effect at the same call on all ranks, despite calls in flight, other classes, calls without
+// rivals, and eight threads that use other groups.
 TEST(all_ranks_switch_at_the_same_call) {
   constexpr int kOthers = unit::kSanitized ? 2 : 8, kTurns = 100;
   for (const int p : {2, 3}) {
@@ -121,7 +120,7 @@ TEST(all_ranks_switch_at_the_same_call) {
     for (const auto& groups : others)
       for (int r = 0; r < p; ++r)
         traffic.push_back(std::async(std::launch::async, [&, r] {
-          for (std::vector<float> stop(100); stop[0] == 0;) {  // the sum: all ranks stop after the same call
+          for (std::vector<float> stop(100); stop[0] == 0;) {  // the sum stops all ranks after one call
             stop.assign(stop.size(), over ? 1.0f : 0.0f);
             auto op = groups[static_cast<std::size_t>(r)]->issue({all_reduce(world, r, stop)},
                                                                  named("it", foreground()));
@@ -167,7 +166,7 @@ TEST(all_ranks_begin_with_what_is_remembered) {
   for (const int remembered : {kZeroCopy, kStaged}) {
     std::vector<std::shared_ptr<Recorder>> recorders = {std::make_shared<Recorder>(),
                                                         std::make_shared<Recorder>()};
-    // Another size and the other kind of memory, which say the opposite.
+    // Entries of another size and of mapped memory choose the opposite.
     GroupOptions group{"test", 30s, 32};
     group.choices = {{Collective::AllReduce, 1 << 17, 1 << 18, false, remembered, 1.5},
                      {Collective::AllReduce, 1 << 17, 1 << 18, true, 1 - remembered, 1.5},
@@ -191,8 +190,8 @@ TEST(all_ranks_begin_with_what_is_remembered) {
   }
 }
 
-// Of two calls whose turns are mixed up, as never in a group.
-TEST(a_call_that_waits_for_an_earlier_one_says_so) {
+// Two calls with swapped turns, which a group never produces.
+TEST(a_call_that_waits_for_an_earlier_one_reports_it) {
   World world(2);
   const auto nodes = make_node(2);
   const Traffic traffic;

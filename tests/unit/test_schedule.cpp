@@ -1,4 +1,4 @@
-// The writer, and the checker seen from its other side: every way of breaking a schedule must be caught.
+// The writer, and the checker: every way of breaking a schedule must be caught.
 #include "checker/expression.hpp"
 #include "checker/layout.hpp"
 #include "common/error.hpp"
@@ -35,7 +35,6 @@ void expect_error(const Group& group, const char* part, const CheckMode& mode = 
     throw std::runtime_error(std::string("expected '") + part + "', got '" + result.error + "'");
 }
 
-// Two ranks whose schedules a test writes by hand.
 Group pair(Collective collective, std::uint64_t count,
            const std::function<void(int, ScheduleWriter&)>& body) {
   Group group{unit::specs_for(make(collective, 2, count)), {}};
@@ -47,8 +46,8 @@ Group pair(Collective collective, std::uint64_t count,
   return group;
 }
 
-// Applies `edit` to each step of each rank in turn, one at a time. The edit returns false to say "not
-// applicable"; every applicable one must be caught. Returns how many there were.
+// Applies `edit` to one step of one rank at a time. An edit returns false if it does not apply; every one
+// that applies must be caught. Returns the number of edits.
 using Mutation = std::function<bool(const CollectiveSpec&, bool& keep, Step&, std::vector<Slice>&)>;
 int expect_all_caught(const Group& group, const Mutation& mutation) {
   int applied = 0;
@@ -81,7 +80,7 @@ void each_group(Body body) {
           body(a, build(a, make(a.collective, p, a.collective == Collective::Barrier ? 0 : count), kFine));
 }
 
-// Who gets nothing from a peer need not wait for it, and the staged algorithms let all wait for all.
+// A rank need not wait for a peer that it gets nothing from; staged algorithms let all wait for all.
 bool may_await_less(const Algorithm& a, const CollectiveSpec& spec) {
   if (!a.shared || a.collective == Collective::Barrier) return false;
   if (a.collective == Collective::AllToAll) return true;
@@ -168,7 +167,7 @@ TEST(swapped_peers_are_caught) {
   each_group([&](const Algorithm&, const Group& group) {
     applied +=
         expect_all_caught(group, [](const CollectiveSpec& spec, bool&, Step& step, std::vector<Slice>&) {
-          // What a peer has done may be heard from a third.
+          // A rank may learn of a peer's progress through a third one.
           if (step.peer < 0 || step.kind == StepKind::Wait) return false;
           step.peer = (step.peer + 1) % spec.size;
           return true;
@@ -180,7 +179,7 @@ TEST(swapped_peers_are_caught) {
 TEST(wrong_slices_are_caught) {
   int applied = 0;
   each_group([&](const Algorithm& a, const Group& group) {
-    if (a.collective == Collective::Barrier) return;  // its data means nothing
+    if (a.collective == Collective::Barrier) return;  // its data has no meaning
     applied +=
         expect_all_caught(group, [](const CollectiveSpec&, bool&, Step& step, std::vector<Slice>& sources) {
           if (step.kind == StepKind::Signal || step.kind == StepKind::Wait) return false;
@@ -203,10 +202,10 @@ TEST(wrong_slices_are_caught) {
 }
 
 TEST(another_order_of_reduction_is_caught) {
-  // Each rank would compute a right sum, but not the same expression as the others.
+  // Each rank's sum would be right, but not the same expression as the others'.
   const Algorithm& a = *find_algorithm(Collective::AllReduce, "recursive_doubling");
   int applied = 0;
-  for (const int p : {2, 4, 8})  // otherwise the fold of a pair may swap, for all ranks alike
+  for (const int p : {2, 4, 8})  // otherwise a pair's fold may swap on all ranks alike
     applied += expect_all_caught(build(a, make(Collective::AllReduce, p, 5)),
                                  [](const CollectiveSpec&, bool&, Step& step, std::vector<Slice>& sources) {
                                    if (step.kind != StepKind::Reduce) return false;
@@ -217,7 +216,6 @@ TEST(another_order_of_reduction_is_caught) {
 }
 
 TEST(swapped_messages_are_caught) {
-  // The order of two sends to one peer is the order of its receives.
   Group group = pair(Collective::AllGather, 2, [](int r, ScheduleWriter& w) {
     w.copy(out(2 * static_cast<unsigned>(r), 2), in(0, 2));
     const std::uint64_t first = r == 0 ? 1 : 0;
@@ -255,7 +253,7 @@ TEST(missing_and_extra_scales_are_caught) {
 }
 
 TEST(deadlock_that_buffering_hides_is_caught) {
-  // Both send first: works only as long as the library buffers.
+  // Both send first: works only if the library buffers.
   const Group group = pair(Collective::AllGather, 4, [](int r, ScheduleWriter& w) {
     const auto mine = 4 * static_cast<unsigned>(r), other = 4 - mine;
     w.copy(out(mine, 4), in(0, 4));
@@ -269,8 +267,8 @@ TEST(deadlock_that_buffering_hides_is_caught) {
 }
 
 TEST(lanes_of_different_shape_share_a_device_queue) {
-  // In a queue by rounds they would wait for each other: rank 0's second copy (lane 0, round 1, which waits
-  // for rank 1's lane 0) would stand before lane 1's round 2, and rank 1 would have it the other way round.
+  // Submitted by rounds over both lanes, rank 0's second copy (lane 0, round 1, which waits for rank 1's lane
+  // 0) would precede lane 1's round 2, and rank 1's the opposite.
   const Group group = pair(Collective::AllGather, 2, [](int r, ScheduleWriter& w) {
     const Slice a = w.scratch(1), b = w.scratch(1);
     const auto mine = 2 * static_cast<unsigned>(r), other = 2 - mine;
@@ -286,7 +284,7 @@ TEST(lanes_of_different_shape_share_a_device_queue) {
         w.round();
         w.send(1 - r, place);
       } else {
-        for (int k = 0; k < 2; ++k) {  // two rounds, so that the copy comes behind the other lane's
+        for (int k = 0; k < 2; ++k) {  // two rounds place the copy behind the other lane's
           w.round();
           w.copy(out(mine + lane, 1), in(lane, 1));
         }
@@ -322,7 +320,7 @@ TEST(races_are_caught) {
 }
 
 TEST(in_place_race_is_caught) {
-  // Right out of place; in place the receive overwrites what is being sent.
+  // Right out of place; in place the receive overwrites the data being sent.
   const Group group = pair(Collective::AllReduce, 4, [](int r, ScheduleWriter& w) {
     const Slice mine = w.scratch(4);
     w.copy(mine, in(0, 4));
@@ -362,7 +360,7 @@ TEST(bad_steps_are_named) {
   expect_error(lone([](ScheduleWriter& w) { w.copy(out(0, 4), in(0, 4)); }), "never written");
 }
 
-TEST(a_barrier_that_lets_go_too_early_is_caught) {
+TEST(a_barrier_that_completes_too_early_is_caught) {
   Group group{unit::specs_for(make(Collective::Barrier, 4, 0)), {}};
   for (int r = 0; r < 4; ++r) {
     ScheduleWriter writer("one_round");

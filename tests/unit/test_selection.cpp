@@ -1,4 +1,4 @@
-// The selection table: its text, and the order in which its rows are tried.
+// The selection table: its text, and the order of its rows.
 #include <limits>
 
 #include "common/error.hpp"
@@ -10,7 +10,7 @@ using engine_tests::env_of;
 
 namespace {
 
-// The rows of a text, then the built-in ones.
+// The parsed rows, then the built-in ones.
 SelectionTable table_of(const std::string& text) {
   SelectionTable table;
   table.append(parse_table(text, "tuning.txt"));
@@ -49,7 +49,7 @@ TEST(fields_of_a_row) {
   CHECK(rows[2].from_bytes == 7 && rows[2].to_bytes == kUnlimited && rows[2].native_order);
 }
 
-TEST(mistakes_are_told_with_file_line_and_what_was_expected) {
+TEST(mistakes_are_reported_with_file_line_and_what_was_expected) {
   const std::pair<const char*, const char*> mistakes[] = {
       {"all_redcue ring", "t:2: 'all_redcue' is not a collective: expected one of all_reduce, broadcast"},
       {"all_reduce", "t:2: no algorithm of all_reduce: expected one of recursive_doubling, ring"},
@@ -157,7 +157,7 @@ TEST(the_first_row_that_fits_wins) {
   CHECK(chosen(table, call(C::AllReduce, 4, 1024)) == "ring");
   CHECK(chosen(table, call(C::AllReduce, 4, 1020, DataType::Float64)) == "ring");
   CHECK(chosen(table, call(C::AllReduce, 8, 8)) == "ring");
-  CHECK(chosen(table, call(C::AllReduce, 5, 8)) == "recursive_doubling");  // the built-in ones
+  CHECK(chosen(table, call(C::AllReduce, 5, 8)) == "recursive_doubling");  // the built-in rows
   CHECK(chosen(table, call(C::AllReduce, 2, 8)) == "recursive_doubling");
   CHECK(chosen(table, call(C::AllReduce, 8, 8), false, Reach::All) == "staged");
   CHECK(chosen(table, call(C::AllReduce, 8, 8), false, Reach::Segments) == "staged");
@@ -197,7 +197,7 @@ TEST(rows_of_one_algorithm_differ_in_leaders) {
     const SelectionRow& row = select_row(spec, false, Reach::None, table);
     CHECK(row.algorithm->two_level && row.leaders == leaders);
   }
-  std::vector<std::pair<std::uint64_t, int>> shown;  // though all come from one source
+  std::vector<std::pair<std::uint64_t, int>> shown;  // adjacent ranges of one source stay separate
   for (const SelectionRange& range : selection_ranges(8, Reach::None, table, DataType::Float32, true))
     if (range.collective == Collective::AllReduce) shown.emplace_back(range.from_bytes, range.leaders);
   CHECK((shown == std::vector<std::pair<std::uint64_t, int>>{{0, 1}, {64 << 10, 3}, {1 << 20, 0}}));
@@ -207,7 +207,7 @@ TEST(a_plan_has_the_leaders_of_its_row) {
   Planner planner(env_of({}), {"all_reduce:0-64K:leaders=1:two_level#all_reduce:two_level", ""});
   const auto topology = std::make_shared<const Topology>(std::vector<int>{0, 0, 1, 1});
   CollectiveSpec spec = call(Collective::AllReduce, 4, 4096);
-  spec.rank = 1;  // the second of its node
+  spec.rank = 1;  // second on its node
   const auto crosses = [&] {
     const Plan plan = planner.plan(spec, true, Reach::None, topology);
     CHECK(plan.algorithm->two_level);
@@ -224,7 +224,7 @@ TEST(a_plan_has_the_leaders_of_its_row) {
     }
 }
 
-TEST(a_group_tells_what_it_would_run) {
+TEST(a_group_reports_its_choices) {
   engine_tests::World world(2, {.env = env_of({{"MPI_GDR_SELECT", "all_reduce:0-4K:ring"}})});
   CHECK(world.ranks[0].group->algorithm(call(Collective::AllReduce, 2, 4092)) == "ring");
   CHECK(world.ranks[0].group->algorithm(call(Collective::AllReduce, 2, 4096)) == "recursive_doubling");
@@ -264,7 +264,7 @@ TEST(selection_inside_a_node_keeps_to_what_is_possible) {
         if (spec.collective == Collective::AllToAll) continue;
         CHECK(!select_row(spec, false).algorithm->shared);
         CHECK(std::string(select_row(spec, false, Reach::Segments).algorithm->name) != "zero_copy");
-        // A schedule through Staging is as long as its data: it is not taken for a TiB.
+        // A schedule through Staging grows with its data and is not selected for a TiB.
         const Algorithm& far = *select_row(spec, false, Reach::Segments).algorithm;
         CHECK(!far.shared || count < (std::uint64_t{1} << 28) || spec.collective == Collective::Barrier);
         if (!reduces(spec.collective) || spec.collective == Collective::AllReduce) continue;

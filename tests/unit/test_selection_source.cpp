@@ -1,4 +1,4 @@
-// Where the rows of a group's selection table come from, and what the ranks of a group compare.
+// Sources of a group's selection table, and their comparison between ranks.
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,7 +14,6 @@ using engine_tests::env_of;
 
 namespace {
 
-// A file that is gone at the end of the test.
 struct File {
   static inline int made = 0;
   std::string path =
@@ -46,7 +45,7 @@ TEST(order_of_the_sources) {
   CHECK(to_text(parse_table(to_text(table.rows(C::Barrier)[0]), "t").at(0)) ==
         to_text(table.rows(C::Barrier)[0]));
   CHECK(table.rows(C::Broadcast)[0].origin == "Options.selection");
-  // One algorithm for everything may be native; it holds where the library is exact.
+  // An algorithm forced for all calls may be native, where the library is exact.
   const SelectionTable forced = load_selection(env_of({{"MPI_GDR_ALLREDUCE_ALGO", "native"}})).table;
   CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 20), true) == "native");
   CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 26), false) == "ring");
@@ -58,7 +57,7 @@ TEST(a_table_of_the_user_is_not_measured) {
   CHECK(!Planner(env_of({{"MPI_GDR_TUNING", file.path}})).adapts());
   CHECK(!Planner(env_of({{"MPI_GDR_SELECT", "broadcast:binomial"}})).adapts());
   CHECK(!Planner(env_of({}), {"broadcast:binomial", ""}).adapts());
-  // The others still are; the algorithm itself has nothing to choose.
+  // Other collectives still adapt; this one has no choice.
   CHECK(Planner(env_of({{"MPI_GDR_BROADCAST_ALGO", "binomial"}})).adapts());
 }
 
@@ -101,7 +100,7 @@ TEST(ranks_compare_what_chooses) {
                       settings({{"MPI_GDR_GATHER_ALGO", "native"}, {"MPI_GDR_CHUNK_BYTES", "1K"}})}) ==
         "MPI_GDR_CHUNK_BYTES is 256K on ranks 0, 1 and 1K on rank 2; "
         "MPI_GDR_GATHER_ALGO is linear on rank 0, not set on rank 1 and native on rank 2");
-  // What the rows say counts, not how they are written or where the file lies.
+  // Rows are compared by meaning, not by spelling or path.
   CHECK(disagreement({settings({{"MPI_GDR_SELECT", "bcast:0-4k:chain"}}),
                       settings({{"MPI_GDR_SELECT", "broadcast:chain:0-4096"}})}) == "");
   CHECK(disagreement({settings({{"MPI_GDR_SELECT", "allreduce:leaders=1:two_level"}}),
@@ -125,7 +124,7 @@ TEST(ranks_compare_every_variable_that_must_be_equal) {
   const Env defaults = env_of({});
   for (const Env::Variable& variable : defaults.table()) {
     std::string found;
-    for (const std::string& text : texts) try {  // most are no value of this variable
+    for (const std::string& text : texts) try {  // most are invalid for this variable
         const Env other = env_of({{variable.name, text}});
         found += disagreement({load_selection(defaults).settings, load_selection(other).settings});
       } catch (const Error&) {

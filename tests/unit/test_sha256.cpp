@@ -1,4 +1,4 @@
-// The vectors of FIPS 180-4 (as NIST publishes them) and of RFC 4231.
+// Test vectors of FIPS 180-4 (published by NIST) and RFC 4231.
 #include <cstdio>
 #include <string>
 
@@ -33,7 +33,7 @@ TEST(hashes_of_fips) {
         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-// The last with its length in the same block, the first with another one, and a whole one.
+// The longest message with its length in the same block, the shortest with another block, and a full block.
 TEST(the_ends_of_blocks) {
   CHECK(hex(sha256(std::string(55, 'a'))) ==
         "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");

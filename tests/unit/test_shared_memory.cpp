@@ -1,4 +1,4 @@
-// Ranks that share a node's memory: the segments, and the engine on schedules that touch others' memory.
+// Ranks that share a node's memory: the segments, and schedules that access other ranks' memory.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -68,13 +68,13 @@ TEST(a_rank_without_a_segment_is_an_answer_for_all) {
   }
 }
 
-TEST(nobody_waits_for_ever_for_a_rank_that_does_not_attach) {
+TEST(a_rank_that_does_not_attach_is_awaited_until_the_deadline) {
   shm::Segment other;
   auto own = std::make_unique<shm::Segment>();
   const std::vector<std::string> tickets = {own->ticket(), other.ticket()};
   CHECK_THROWS(
       shm::NodeMemory::create(std::move(own), 0, tickets, std::chrono::steady_clock::now() + 50ms, {}), Error,
-      "rank 1 of the group does not attach");
+      "rank 1 of the group did not attach");
 }
 
 TEST(every_algorithm_moves_the_right_bytes) {
@@ -99,7 +99,7 @@ TEST(ranks_on_several_nodes_share_memory_inside_them) {
 }
 
 #if !defined(__SANITIZE_THREAD__)
-// Whether all that ranks touch of each other's Input and Output is of ranks `who`, as bits.
+// Whether the Inputs and Outputs that ranks access of each other belong to the ranks in bitmask `who`.
 bool is_all_in_arenas(const Algorithm& algorithm, CollectiveSpec spec, int who) {
   bool all = true;
   for (spec.rank = 0; spec.rank < spec.size; ++spec.rank) {
@@ -117,11 +117,10 @@ bool is_all_in_arenas(const Algorithm& algorithm, CollectiveSpec spec, int who) 
   return all;
 }
 
-// ThreadSanitizer knows memory by its address. Here all ranks are in one process: they see a rank's arena at
-// one and the same address, but the flags that order what they do there at one for each of them, so that it
-// takes them for unrelated. Between processes both are at one address each. Whether a tensor is in group
-// memory is its rank's own affair.
-TEST(tensors_in_group_memory_and_others_meet) {
+// Excluded under ThreadSanitizer, which identifies memory by address: in this one process the ranks see an
+// arena at one address but the flags that order its use at several, which looks like a race. Each rank
+// decides for itself whether its tensors are in group memory.
+TEST(tensors_in_group_memory_and_others_match) {
   constexpr int kRanks = 3;
   std::vector<std::unique_ptr<shm::Arena>> owned;
   std::vector<shm::Arena*> arenas;
@@ -139,7 +138,7 @@ TEST(tensors_in_group_memory_and_others_meet) {
   each_shared([&](const Algorithm& a) {
     std::vector<std::shared_ptr<Recorder>> recorders(kRanks);
     for (auto& recorder : recorders) recorder = std::make_shared<Recorder>();
-    // Where the tensors are decides, not what is measured.
+    // The tensors' memory decides, not measurements.
     World world(kRanks,
                 {.env = env_of({{Env::algorithm_variable(a.collective), a.name}, {"MPI_GDR_ADAPT", "off"}}),
                  .observers = {recorders.begin(), recorders.end()},
@@ -147,7 +146,7 @@ TEST(tensors_in_group_memory_and_others_meet) {
                  .arenas = arenas});
     world.run([&](int r) {
       for (const std::size_t count : {1u, 4099u, 300000u})
-        for (int who = 0; who < 8; ++who) {  // the ranks that have theirs there, as bits
+        for (int who = 0; who < 8; ++who) {  // bitmask of the ranks with tensors in group memory
           Buffers b;
           CollectiveCall call = call_of(a.collective, r, kRanks, count, 1, b, false);
           std::vector<void*> blocks;
@@ -166,7 +165,7 @@ TEST(tensors_in_group_memory_and_others_meet) {
           expect_result(call);
           if (a.name == std::string_view("adaptive")) {
             const bool zero_copy = recorders[static_cast<std::size_t>(r)]->ran.back() == "zero_copy";
-            const bool to_all = a.collective == Collective::AllToAll;  // zero_copy also in other memory
+            const bool to_all = a.collective == Collective::AllToAll;  // also with other memory
             CHECK(to_all ? zero_copy : zero_copy ? is_all_in_arenas(a, call.spec, who) : who != 7);
           }
           for (void* block : blocks) arenas[r]->free(block);
@@ -176,7 +175,7 @@ TEST(tensors_in_group_memory_and_others_meet) {
   });
 }
 
-// As memory of devices that a process maps: its own reads and writes reach it, the kernel's do not.
+// Like a device's memory mapped into a process: only the process itself can access it, not the kernel.
 class SecretMemory {
  public:
   explicit SecretMemory(std::size_t bytes) : bytes_(bytes) {
@@ -193,7 +192,7 @@ class SecretMemory {
   }
   SecretMemory(const SecretMemory&) = delete;
   SecretMemory& operator=(const SecretMemory&) = delete;
-  void* memory = nullptr;  // null: not on this system
+  void* memory = nullptr;  // null: not supported here
 
  private:
   const std::size_t bytes_;
@@ -222,7 +221,7 @@ TEST(memory_that_the_kernel_does_not_copy_goes_through_staging) {
       for (int i = 0; i < 20; ++i) {
         Buffers b;
         CollectiveCall call = call_of(a.collective, r, kRanks, kCount, 1, b, false);
-        const bool input = i % 4 == 0;  // else the output, or nothing
+        const bool input = i % 4 == 0;  // else the output, or no buffer
         const auto& moved = input ? b.input : b.output;
         std::optional<SecretMemory> secret;
         if (i % 2 == 0 && r == 1 && !moved.empty()) {
@@ -245,7 +244,7 @@ TEST(memory_that_the_kernel_does_not_copy_goes_through_staging) {
   });
 }
 
-// Ranks 0 and 1 exchange long blocks, rank 2 short ones only: it takes no part in the choice.
+// Ranks 0 and 1 exchange long blocks, rank 2 only short ones: it does not take part in the choice.
 TEST(ranks_of_an_all_to_all_choose_alike) {
   constexpr int kRanks = 3;
   constexpr std::size_t kLong = 2000, kShort = 10;
@@ -259,7 +258,7 @@ TEST(ranks_of_an_all_to_all_choose_alike) {
                .node = true});
   world.run([&](int r) {
     for (int i = 0; i < 12; ++i) {
-      const int apart = i % 4 - 1;  // the rank whose input the kernel does not copy; others: none
+      const int apart = i % 4 - 1;  // the rank whose input the kernel cannot copy; others: none
       CollectiveCall call{.spec = {Collective::AllToAll, r, kRanks}};
       call.spec.dtype = DataType::Float32;
       std::vector<float> input, output;
@@ -319,9 +318,8 @@ TEST(more_operations_than_slots_run_at_once) {
   }
 }
 
-// Small ones begin, and may end, on the thread that issues them, while the progress thread may be at them
-// too.
-TEST(buffers_of_what_nobody_waits_for_are_released_by_whoever_ends_it) {
+// Small operations begin, and may end, on the issuing thread, while the progress thread may hold them too.
+TEST(buffers_without_a_waiter_are_released_at_the_end) {
   World world(2, {.node = true});
   constexpr int kRounds = 2000;
   std::atomic<int> by_issuer{0}, by_progress{0}, released{0};
@@ -347,14 +345,14 @@ TEST(buffers_of_what_nobody_waits_for_are_released_by_whoever_ends_it) {
       });
       world.ranks[r].group->issue({call}, std::move(options));
     };
-    // The first alone: whoever comes second ends its own.
+    // Rank 0 issues first: the later rank completes its own operation.
     if (r == 0) issue(0);
     if (r == 0) second_may_issue = true;
     while (!second_may_issue) std::this_thread::yield();
     if (r == 1) issue(0);
     for (int round = 1; round < kRounds; ++round) issue(round);
     world.ranks[r].engine->wait_all(*world.ranks[r].group);
-    while (released < 2 * kRounds) std::this_thread::yield();  // or the watchdog ends the test
+    while (released < 2 * kRounds) std::this_thread::yield();  // or SIGALRM ends the test
   });
   CHECK(by_progress == 0);
   CHECK(by_issuer > 0);
@@ -365,12 +363,12 @@ TEST(a_missing_rank_is_named_at_the_deadline) {
   World world(
       3,
       {.group = {"test", 200ms, 32}, .env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "zero_copy"}}), .node = true});
-  auto& data = *new std::vector<float>(1000, 1.0f);  // the engine leaks what a failed operation works on
+  auto& data = *new std::vector<float>(1000, 1.0f);  // leaked as the engine's failed operations are
   auto op = start(world, 0, data, foreground());
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "algorithm=zero_copy");
 }
 
-// A process that ended is not read any more, even if another one has its pid.
+// The memory of a process that has ended is not read, even if its pid was reused.
 TEST(memory_of_a_rank_that_has_gone_is_refused) {
   auto nodes = make_node(2);
   const auto number = std::make_unique<std::uint64_t>(7);
@@ -378,16 +376,11 @@ TEST(memory_of_a_rank_that_has_gone_is_refused) {
   const std::uint64_t address = reinterpret_cast<std::uintptr_t>(number.get());
   nodes[0]->read(1, &got, address, sizeof got);
   CHECK(got == 7);
-  nodes[1].reset();  // this process still has the pid, and the number is still where it was
+  nodes[1].reset();  // the pid and the number are still valid
   const std::uint64_t other = 8;
   CHECK_THROWS(nodes[0]->read(1, &got, address, sizeof got), Error, "memory of rank 1");
   CHECK_THROWS(nodes[0]->write(1, address, &other, sizeof other), Error, "memory of rank 1");
   CHECK(*number == 7);
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

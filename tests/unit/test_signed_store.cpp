@@ -1,4 +1,4 @@
-// Values that no rank of the job has signed are not believed, and neither stop nor steer what reads them.
+// Store values without a valid signature of the job are ignored and cannot stop or steer the readers.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -25,7 +25,7 @@ std::unique_ptr<KvStore> signed_by(const Signer& signer, MemoryStore& store) {
   return std::make_unique<SignedStore>(store.clone(), signer);
 }
 
-// What each rank of a rendezvous ends with: its error, or "".
+// Each rank's error from the rendezvous, or "".
 std::vector<std::string> meet(MemoryStore& store, const std::string& prefix,
                               const std::vector<std::string>& secrets) {
   std::vector<std::string> errors(secrets.size());
@@ -50,16 +50,16 @@ std::vector<std::string> meet(MemoryStore& store, const std::string& prefix,
 
 TEST(what_is_signed_is_read_and_nothing_else) {
   MemoryStore store;
-  const Signer ours(kSecret), theirs(kOther), nobody("");
+  const Signer ours(kSecret), theirs(kOther), no_secret("");
   const auto own = signed_by(ours, store);
   const std::string value("a\0b", 3);
   own->set("k", value);
   CHECK(*own->try_get("k") == value && *own->clone()->try_get("k") == value && !own->try_get("l"));
   CHECK_THROWS(signed_by(theirs, store)->try_get("k"), BadSignature, "'k'");
-  CHECK_THROWS(signed_by(nobody, store)->try_get("k"), BadSignature, "MPI_GDR_SECRET");
+  CHECK_THROWS(signed_by(no_secret, store)->try_get("k"), BadSignature, "MPI_GDR_SECRET");
   store.set("plain", "value");
   CHECK_THROWS(own->try_get("plain"), BadSignature, "'plain'");
-  CHECK(*signed_by(nobody, store)->try_get("plain") == "value");
+  CHECK(*signed_by(no_secret, store)->try_get("plain") == "value");
   const std::string sealed = *store.try_get("k");
   for (std::size_t length = 0; length < sealed.size(); ++length)
     CHECK_THROWS(ours.open("k", sealed.substr(0, length)), BadSignature, "'k'");
@@ -71,7 +71,7 @@ TEST(what_is_signed_is_read_and_nothing_else) {
   CHECK(own->add("n", 2) == 2 && store.add("n", 1) == 3 && own->check("k"));
 }
 
-TEST(a_value_says_nothing_at_another_key_attempt_or_place_in_a_list) {
+TEST(a_value_is_valid_only_at_its_key_attempt_and_place_in_a_list) {
   const Signer ours(kSecret);
   const std::string item = ours.seal("mpi-gdr/run/0/1/alive/news/1", "v");
   CHECK(ours.open("mpi-gdr/run/0/1/alive/news/1", item) == "v");
@@ -79,19 +79,19 @@ TEST(a_value_says_nothing_at_another_key_attempt_or_place_in_a_list) {
        {"mpi-gdr/run/0/1/alive/news/2", "mpi-gdr/run/1/1/alive/news/1", "mpi-gdr/run/0/2/alive/news/1",
         "mpi-gdr/other/0/1/alive/news/1", "mpi-gdr/run/0/1/alive/news/", ""})
     CHECK_THROWS(ours.open(key, item), BadSignature, key);
-  // Nor can the end of a key be taken for the beginning of a value.
+  // The end of a key cannot pass for the beginning of a value.
   CHECK(ours.seal("ab", "c").substr(0, 49) != ours.seal("a", "bc").substr(0, 49));
 }
 
 TEST(a_session_has_a_key_of_its_own) {
   for (const std::string& secret : {std::string(), kSecret}) {
-    Signer one(secret), two(secret), stranger(secret);
+    Signer one(secret), two(secret), foreign(secret);
     const std::string before = one.seal("k", "v");
     one.begin_session("random");
     two.begin_session("random");
-    stranger.begin_session("guessed");
+    foreign.begin_session("guessed");
     CHECK(two.open("k", one.seal("k", "v")) == "v");
-    CHECK_THROWS(stranger.open("k", one.seal("k", "v")), BadSignature, "'k'");
+    CHECK_THROWS(foreign.open("k", one.seal("k", "v")), BadSignature, "'k'");
     CHECK_THROWS(one.open("k", before), BadSignature, "'k'");
   }
   Signer with(kSecret), without("");
@@ -100,7 +100,7 @@ TEST(a_session_has_a_key_of_its_own) {
   CHECK_THROWS(with.open("k", without.seal("k", "v")), BadSignature, "'k'");
 }
 
-TEST(ranks_with_another_secret_or_none_are_told_to_all) {
+TEST(ranks_with_another_secret_or_none_are_reported_to_all) {
   MemoryStore store;
   for (const std::string& error : meet(store, "same", {kSecret, kSecret, kSecret})) CHECK(error.empty());
   const std::vector<std::vector<std::string>> cases = {
@@ -121,7 +121,7 @@ TEST(forged_records_do_not_end_or_steer_a_rendezvous) {
   store.set("a/r0", "forged");
   store.set("a/r1", "forged");
   for (const std::string& error : meet(store, "a", {kSecret, kSecret})) CHECK(error.empty());
-  // One in the place of a rank's that has arrived: nobody believes it.
+  // A forged value in place of an arrived rank's is ignored.
   const Signer signer(kSecret);
   const auto zero = signed_by(signer, store), one = signed_by(signer, store);
   std::atomic<bool> waits{false};
@@ -145,10 +145,10 @@ TEST(forged_news_is_ignored) {
   const Signer signer(kSecret);
   const auto own = signed_by(signer, store);
   PeerWatchOptions options;
-  options.processes.resize(2);  // of two domains
+  options.processes.resize(2);  // in two domains
   options.prefix = "job/alive";
-  std::vector<News> heard;
-  PeerWatch watch(options, [&](const News& news, bool) { heard.push_back(news); });
+  std::vector<News> received;
+  PeerWatch watch(options, [&](const News& news, bool) { received.push_back(news); });
   auto now = std::chrono::steady_clock::now();
   const auto talk = [&] { watch.talk(*own, now += std::chrono::milliseconds(100)); };
   talk();
@@ -157,27 +157,27 @@ TEST(forged_news_is_ignored) {
   };
   const std::string lost = item(News::Kind::Ended, 1, "rank 1 is gone"),
                     aborted = item(News::Kind::Aborted, 1, "the end");
-  // An outsider: as it is, signed with what it has, and the job's own words of another attempt.
-  const Signer stranger(kOther);
+  // Forged by an outsider: unsigned, signed with another key, or signed by the job in another attempt.
+  const Signer foreign(kOther);
   CHECK(store.add("job/alive/news", 1) == 1);
   for (const std::string& forged :
-       {lost, aborted, stranger.seal("job/alive/news/1", lost), signer.seal("before/alive/news/1", lost)}) {
+       {lost, aborted, foreign.seal("job/alive/news/1", lost), signer.seal("before/alive/news/1", lost)}) {
     store.set("job/alive/news/1", forged);
     talk();
-    CHECK(heard.empty() && watch.lost_among({1}).empty());
+    CHECK(received.empty() && watch.lost_among({1}).empty());
   }
-  // It is passed over, as what was never written is.
+  // Forged news are skipped like unwritten news.
   CHECK(own->add("job/alive/news", 1) == 2);
   own->set("job/alive/news/2", lost);
   for (int turn = 0; turn < 40; ++turn) talk();
-  CHECK(heard.size() == 1 && heard[0].text == "rank 1 is gone");
-  // A rank that tells something takes the place of what somebody has put there beforehand.
+  CHECK(received.size() == 1 && received[0].text == "rank 1 is gone");
+  // A rank that posts news overwrites a value planted there.
   store.set("job/alive/news/3", aborted);
   talk();
   CHECK(own->add("job/alive/news", 1) == 3);
   own->set("job/alive/news/3", item(News::Kind::Aborted, 1, "rank 1 called MPI_Abort"));
   talk();
-  CHECK(heard.size() == 2 && heard[1].text == "rank 1 called MPI_Abort");
+  CHECK(received.size() == 2 && received[1].text == "rank 1 called MPI_Abort");
 }
 
 UNIT_MAIN()

@@ -1,5 +1,4 @@
-// Device programs and host programs joined by flags: every algorithm on devices of the software CUDA, all
-// ranks in one process.
+// Device programs and host programs joined by flags: every algorithm on the software CUDA in one process.
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -15,7 +14,6 @@ using namespace stream_test;
 
 namespace {
 
-// Every algorithm at every count, all of them in flight together.
 void run_everything(const Layout& layout, LoopbackOptions options, bool by_host = false) {
   on_all_ranks(
       layout,
@@ -128,8 +126,7 @@ TEST(memory_is_allocated_and_released_meanwhile) {
     });
 }
 
-// Lanes whose rounds have different numbers on different ranks: submitted round by round over both lanes,
-// each rank's shared queue would wait for the other's.
+// If both lanes were submitted round by round, each rank's shared queue would wait for the other's.
 TEST(lanes_of_different_shape_share_a_queue) {
   on_all_ranks({2, 1, 1, 10}, [&](Rank& rank) {
     const Slice in{Buffer::Input, 0, 4}, out0{Buffer::Output, 0, 4}, out1{Buffer::Output, 4, 4};
@@ -213,14 +210,14 @@ TEST(nothing_is_sent_before_the_input_is_ready) {
     binding.dtype = DataType::Int32;
     rank.run(writer.finish(), binding);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    CHECK(rank.pending_peers().empty());  // not even the receive is posted: the output may be in use
+    CHECK(rank.pending_peers().empty());  // the receive is not even posted: the output may be in use
     gate[0].store(1, std::memory_order_release);
     rank.drain();
     CHECK(output == 6 - rank.rank());
   });
 }
 
-TEST(abandoning_lets_the_device_drain) {
+TEST(abandoning_drains_the_device) {
   auto faults = std::make_shared<LoopbackFaults>();
   faults->dead.store(true, std::memory_order_release);
   const auto algorithms = scheduled_algorithms("all_reduce");
@@ -246,7 +243,7 @@ TEST(a_refused_program_is_through_when_what_was_submitted_is) {
   const Algorithm& algorithm = *find_algorithm(Collective::AllReduce, "ring");
   on_all_ranks({2, 3, 2, 5}, [&](Rank& rank) {
     if (rank.rank() == 1) return;                                     // sends nothing
-    rank.flags = std::make_shared<StreamFlagPool>(rank.device, 200);  // none of them comes back
+    rank.flags = std::make_shared<StreamFlagPool>(rank.device, 200);  // none is returned
     bool refused = true, early = false;
     int taken = 0;
     for (; refused; ++taken) {
@@ -267,7 +264,7 @@ TEST(a_refused_program_is_through_when_what_was_submitted_is) {
       early = execution->release_device();
       late.store(1, std::memory_order_release);
       while (!execution->release_device()) std::this_thread::yield();
-      rank.caller->synchronize();  // so that memory may go
+      rank.caller->synchronize();  // before its memory is freed
     }
     CHECK(taken > 8 && !early);
   });
@@ -305,21 +302,22 @@ TEST(a_peer_that_sends_less_is_an_error) {
   CHECK(threw);
 }
 
-TEST(flag_counters_start_over_before_they_wrap) {
+TEST(flag_counters_count_on_from_one_operation_to_the_next) {
+  constexpr std::uint64_t kMany = std::uint64_t{1} << 40;
   SoftwareDevice device;
   StreamFlagPool pool(device, 1);
-  const StreamFlags first = pool.acquire(INT32_MAX - 10);
+  const StreamFlags first = pool.acquire(kMany);
   first.start()->store(first.base + 1, std::memory_order_release);
-  first.host(3)->store(first.base + INT32_MAX - 10, std::memory_order_release);
+  first.host(3)->store(first.base + kMany, std::memory_order_release);
   pool.release(first);
   const StreamFlags second = pool.acquire(20);
-  CHECK(second.flags == first.flags && second.base == 0);
-  CHECK(second.start()->load(std::memory_order_acquire) == 0 &&
-        second.host(3)->load(std::memory_order_acquire) == 0);
+  CHECK(second.flags == first.flags && second.base == kMany);
+  CHECK(second.start()->load(std::memory_order_acquire) == 1 &&
+        second.host(3)->load(std::memory_order_acquire) == kMany);
   const StreamFlags third = pool.acquire(20);
   CHECK(third.flags != second.flags && pool.blocks() == 2);
   pool.release(second);
-  CHECK(pool.acquire(5).base == 20);
+  CHECK(pool.acquire(5).base == kMany + 20);
 }
 
 UNIT_MAIN()

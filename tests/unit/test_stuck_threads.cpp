@@ -1,21 +1,21 @@
-// What the engine does while a thread is stuck inside the transport.
+// The engine while a thread is stuck inside the transport.
 #include "engine_world.hpp"
 
 using namespace engine_tests;
 
 namespace {
 
-// Of a world whose rank 0 may be held inside the transport: the first report of that.
+// The first report about rank 0, which the test may hold inside the transport.
 struct Watched {
   explicit Watched(std::chrono::milliseconds timeout)
       : options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", timeout, 32}} {
     options.engine.stuck_grace = 200ms;
     options.engine.on_stuck = [this](const std::string& text) {
-      if (reports++ == 0) told.set_value(text);
+      if (reports++ == 0) report.set_value(text);
     };
   }
   const std::shared_ptr<LoopbackFaults> faults = std::make_shared<LoopbackFaults>();
-  std::promise<std::string> told;
+  std::promise<std::string> report;
   std::atomic<int> reports{0};
   WorldOptions options;
 };
@@ -28,10 +28,10 @@ TEST(a_thread_stuck_in_the_library_is_reported) {
   auto& data = unfreed(10);
   watched.faults->stick();
   auto op = start(world, 0, data);
-  auto text = watched.told.get_future().get();
+  auto text = watched.report.get_future().get();
   CHECK(text.find("stuck inside the MPI library") != std::string::npos);
   CHECK(text.find("all_reduce seq=0") != std::string::npos);
-  // A waiter that cannot have the role still gets its error.
+  // A waiter that cannot take the progress role still gets its error.
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "another thread has been busy or stuck");
   watched.faults->release();
 }
@@ -41,12 +41,12 @@ TEST(an_overdue_operation_is_reported_though_the_thread_is_stuck_in_another) {
   World world(2, watched.options);
   auto &first = unfreed(10), &second = unfreed(10);
   watched.faults->stick();
-  auto patient = start(world, 0, first);
+  auto pending = start(world, 0, first);
   while (!watched.faults->held()) std::this_thread::sleep_for(1ms);
-  IssueOptions hurried;
-  hurried.timeout = 100ms;
-  auto op = start(world, 0, second, hurried);
-  CHECK(watched.told.get_future().get().find("stuck inside the MPI library") != std::string::npos);
+  IssueOptions short_timeout;
+  short_timeout.timeout = 100ms;
+  auto op = start(world, 0, second, short_timeout);
+  CHECK(watched.report.get_future().get().find("stuck inside the MPI library") != std::string::npos);
   watched.faults->release();
 }
 
@@ -86,8 +86,7 @@ TEST(waiting_for_all_ends_with_an_abort_though_a_thread_is_stuck) {
   faults->release();
 }
 
-// The engine goes while a thread is inside the transport, and the thread comes back to an engine that is
-// still there.
+// The engine is released while a thread is inside the transport; the thread must return to a live engine.
 TEST(a_thread_that_is_left_behind_keeps_its_engine) {
   auto faults = std::make_shared<LoopbackFaults>();
   std::weak_ptr<Engine> engine;
@@ -121,7 +120,7 @@ TEST(abort_does_not_need_a_thread_that_is_stuck) {
   world.ranks[0].engine->abort(*world.ranks[0].group, "aborted by the user");
   finished.get_future().get();
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "aborted by the user");
-  CHECK(faults->held());  // all the while
+  CHECK(faults->held());  // all the time
   CHECK(!world.ranks[0].engine->shutdown());
   CHECK(world.ranks[0].engine->left_behind());
   faults->release();
@@ -136,15 +135,10 @@ TEST(a_thread_that_a_lost_peer_holds_is_reported_before_any_deadline) {
   while (!watched.faults->held()) std::this_thread::sleep_for(1ms);
   world.ranks[0].engine->lose({world.ranks[0].group.get()}, "rank 1 is gone");
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "rank 1 is gone");
-  const std::string text = watched.told.get_future().get();
+  const std::string text = watched.report.get_future().get();
   CHECK(text.find("stuck inside the MPI library, working on all_reduce") != std::string::npos);
   CHECK(text.find("rank 1 is gone. Ending this process") != std::string::npos);
   watched.faults->release();
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

@@ -1,5 +1,4 @@
-// Schedules whose messages go by way of bounce memory: as right as those that they are made of, on all ranks
-// or on some, and what is received to be sent on is not copied twice.
+// Schedules with messages through bounce memory are as right as the original ones and copy no data twice.
 #include "common/error.hpp"
 #include "schedule/through_host.hpp"
 #include "schedules.hpp"
@@ -62,7 +61,7 @@ TEST(what_is_sent_on_is_sent_from_where_it_arrived) {
     spec.count = 10;
     const Group group = build(algorithm, spec, Tuning{.max_lanes = 1});
     const SchedulePtr made = through_host(*group.schedules[2]);
-    // The own block once to the output and once to be sent; the five others once each, on arrival.
+    // Its own block once to the output and once for sending; the five others once each, on arrival.
     CHECK(copies(*made) == 7);
     CHECK(made->bounce_count == 30);
     return;
@@ -70,7 +69,7 @@ TEST(what_is_sent_on_is_sent_from_where_it_arrived) {
   CHECK(!"there is a ring");
 }
 
-// It may meet others there as well: the end of an all_to_all that is longer than its chunks.
+// An all_to_all longer than its chunks ends with messages.
 TEST(a_schedule_on_shared_memory_stays_one) {
   CollectiveSpec spec{Collective::AllToAll, 0, 5};
   spec.count = 1500;

@@ -1,5 +1,5 @@
-// The trace of the engine: what it records of operations and of the rounds of their lanes, what is dropped,
-// and how the file is laid out. tests/launch/test_tracing.py reads the files of real jobs.
+// The engine's trace: records of operations and of rounds, drops, and the layout of the file.
+// tests/launch/test_tracing.py reads the files of real jobs.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -45,7 +45,7 @@ int count(const std::string& text, std::string_view part) {
   return n;
 }
 
-// The line of the first event that holds both.
+// The line of the first event that contains both.
 std::string line_with(const std::string& text, std::string_view a, std::string_view b) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
@@ -68,7 +68,7 @@ TEST(the_newest_records_are_kept) {
     trace.entered(id);
     trace.round(round_of(20, 30, trace.execution()));
   }
-  trace.ended(ids[0], at(50), false);  // no longer there
+  trace.ended(ids[0], at(50), false);  // overwritten
   trace.ended(0, at(50), false);       // never traced
   trace.ended(ids[5], at(60), true);
   trace.ended(ids[5], at(70), false);  // the first counts
@@ -87,7 +87,7 @@ TEST(what_overlaps_gets_tracks_of_its_own) {
   trace.entered(a);
   trace.round(round_of(2000, 3000, 1, 0));
   trace.round(round_of(2000, 3000, 1, 1));
-  trace.round(round_of(2100, 2200, 2, 0));  // a second schedule of the operation, beside the first
+  trace.round(round_of(2100, 2200, 2, 0));  // a second schedule of the operation, concurrent
   trace.entered(b);
   trace.round(round_of(2500, 2600, 3, 0));
   trace.ended(a, at(3000), false);
@@ -120,7 +120,7 @@ TEST(unfinished_operations_last_until_now_and_orphans_are_dropped) {
   const auto first = begin(trace, 1000, 2000, "first");
   trace.entered(first);
   begin(trace, 1000, 2000, "second");
-  begin(trace, 1000, 2000, "third");  // takes the record of the first
+  begin(trace, 1000, 2000, "third");  // overwrites the first
   trace.round(round_of(2000, 3000, 1));
   const std::string text = chrome_trace(trace.snapshot(), trace.options(), "test");
   CHECK(count(text, "\"cat\": \"round\"") == 0);
@@ -139,7 +139,7 @@ TEST(a_file_per_rank) {
   CHECK(path.find("t-" + std::to_string(getpid()) + '-') == 0 && path.find('%') == path.npos);
 }
 
-TEST(a_file_that_cannot_be_written_is_told) {
+TEST(a_file_that_cannot_be_written_is_reported) {
   const auto trace = std::make_shared<Trace>(options(4));
   const FileWriter::Result result = trace->write("test", 10s);
   CHECK(result.path == "/dev/null/none" && !result.problem.empty());
@@ -149,7 +149,7 @@ TEST(it_can_be_read_while_it_is_written) {
   Trace trace(options(64));
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> last{0};
-  std::thread ender([&] {  // a waiter that gives up
+  std::thread ender([&] {  // a waiter that times out
     while (!stop) trace.ended(last.load(), Clock::now(), true);
   });
   std::thread role([&] {
@@ -172,7 +172,7 @@ TEST(it_can_be_read_while_it_is_written) {
 
 namespace {
 
-// What a job of two ranks leaves in its traces, several operations at a time.
+// Checks the traces of a job of two ranks with concurrent operations.
 void check_job(bool node, const char* algorithm) {
   constexpr int kOperations = 6;
   constexpr std::size_t kCount = 4096;
@@ -213,7 +213,7 @@ void check_job(bool node, const char* algorithm) {
     for (const TracedOperation& o : shot.operations) {
       CHECK(o.name.view() == "all_reduce" && o.algorithm.view() == algorithm && o.dtype.view() == "float32");
       CHECK(o.count == kCount && o.bytes == 4 * kCount && o.group.view() == "test" && !o.failed);
-      CHECK(o.sequence == o.id - 1);  // started in the order of issue
+      CHECK(o.sequence == o.id - 1);  // in issue order
       CHECK(o.issued <= o.started && o.started <= o.ended);
     }
     std::uint64_t sent = 0, received = 0, local = 0, planned = 0;
@@ -254,7 +254,7 @@ TEST(a_failure_writes_the_trace) {
   w.observers = {traces.begin(), traces.end()};
   World world(2, w);
   std::vector<float> data(4, 1.0f);
-  const OperationPtr operation = start(world, 0, data);  // the other rank never comes
+  const OperationPtr operation = start(world, 0, data);  // the other rank never starts
   CHECK_THROWS(world.ranks[0].engine->wait(*operation), Error, "timed out");
   std::ifstream file(std::string(name) + "/0.json");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -265,9 +265,4 @@ TEST(a_failure_writes_the_trace) {
   std::filesystem::remove_all(name);
 }
 
-// A failed operation is leaked on purpose.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

@@ -1,5 +1,4 @@
-// Folders that another user of the host has put there, or may write to, are not taken. Other users' part is
-// played by whoever nobody is; that needs root.
+// Folders that another user has created or may write to. Uid 65534 plays that user, which needs root.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +23,7 @@ namespace {
 
 constexpr uid_t kOther = 65534;
 
-// As /tmp is: everyone may write, nobody may take away what is not his.
+// Like /tmp: world-writable with the sticky bit.
 struct Shared {
   Shared() {
     char name[] = "/tmp/folder_testXXXXXX";
@@ -41,7 +40,7 @@ bool root() {
   return false;
 }
 
-// Runs it as the other user, in a process of its own; whether it ended well.
+// Runs `call` as the other user in a child process; returns its result.
 template <typename F>
 bool as_other(F call) {
   const pid_t child = fork();
@@ -56,7 +55,7 @@ mode_t mode_of(const std::string& path) {
   return stat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
 }
 
-// What is wrong with a flight log that is written there, or "".
+// The problem of writing a flight log there, or "".
 std::string log_problem(const std::string& folder, FolderUse use) {
   FlightWriterOptions options;
   options.directory = folder;
@@ -91,9 +90,9 @@ TEST(a_folder_to_which_others_can_write_is_refused) {
   }
   CHECK(chmod(job.c_str(), 0777) == 0);
   CHECK(log_problem(job, FolderUse::Named).find("other users can write to " + job + " (mode 0777)") == 0);
-  CHECK(chmod(job.c_str(), 02770) == 0);  // a group's folder, that the user has named
+  CHECK(chmod(job.c_str(), 02770) == 0);  // a group's folder that the user has named
   CHECK(log_problem(job, FolderUse::Named).empty());
-  // Who may rename the folder itself puts another in its place.
+  // A user who may rename the folder can replace it.
   CHECK(chmod(job.c_str(), 0700) == 0 && chmod(shared.path.c_str(), 0777) == 0);
   CHECK(log_problem(job, FolderUse::Job).find("other users can write to " + shared.path) == 0);
 }
@@ -109,10 +108,9 @@ TEST(what_another_user_has_planted_is_refused) {
            symlink(victim.c_str(), link.c_str()) == 0;
   }));
   for (const FolderUse use : {FolderUse::Job, FolderUse::Named})
-    CHECK(log_problem(job, use).find(job + " belongs to the user with number 65534") == 0);
+    CHECK(log_problem(job, use).find(job + " belongs to uid 65534") == 0);
   CHECK(fs::is_empty(job));
   CHECK(log_problem(link, FolderUse::Job).find("open " + link) == 0 && fs::is_empty(victim));
-  // And a file of the same name: it is not written to.
   const std::string named = shared.path + "/mpi_gdr_trace_rank_0";
   CHECK(as_other([&] { return symlink("/etc/passwd", named.c_str()) == 0; }));
   const std::string before = fs::read_symlink(named);
@@ -125,9 +123,8 @@ TEST(a_user_takes_roots_folders_only_where_named) {
   const Shared shared;
   const std::string job = shared.path + "/job";
   CHECK(mkdir(job.c_str(), 0755) == 0);
-  CHECK(as_other(
-      [&] { return log_problem(job, FolderUse::Job).find("belongs to the user with number 0") > 0; }));
-  CHECK(as_other([&] {  // the folder is taken, the file is refused by the system
+  CHECK(as_other([&] { return log_problem(job, FolderUse::Job).find("belongs to uid 0") > 0; }));
+  CHECK(as_other([&] {  // the folder is accepted, the system refuses the file
     return log_problem(job, FolderUse::Named).find("Permission denied") != std::string::npos;
   }));
   CHECK(as_other([&] { return log_problem(shared.path, FolderUse::Named).empty(); }));

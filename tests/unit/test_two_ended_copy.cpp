@@ -1,4 +1,4 @@
-// Long messages that both ends copy: who takes what, ends that stop, memory that the kernel refuses.
+// Long messages that both ends copy: division of the chunks, ends that stop, memory that the kernel refuses.
 #include <sys/mman.h>
 
 #include "node_ranks.hpp"
@@ -10,10 +10,10 @@ using namespace engine_tests;
 namespace {
 
 constexpr std::size_t kBytes = 5000000;
-// Turns in which a rank surely does what it does without the other one.
+// Enough turns for a rank to do all that it can do alone.
 constexpr int kTurns = 100;
 
-// Memory whose rights can be changed.
+// Memory with changeable access rights.
 class Pages {
  public:
   Pages() : memory_(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
@@ -30,14 +30,14 @@ class Pages {
   void* const memory_;
 };
 
-// Of what rank 1 receives from rank 0.
+// The cell of rank 1's receive from rank 0.
 shm::CopyCell& cell(NodeRanks& ranks) {
   return *reinterpret_cast<shm::CopyCell*>(shm::MessageArea(2).copy_lines(ranks.nodes[1]->messages(1), 0));
 }
 
 }  // namespace
 
-#if !defined(__SANITIZE_THREAD__)  // as in test_shared_memory.cpp: it does not know that it is one memory
+#if !defined(__SANITIZE_THREAD__)  // for the reason in test_shared_memory.cpp
 TEST(long_messages_from_group_memory_are_copied_once) {
   shm::Arena first(std::size_t{16} << 20), second(std::size_t{16} << 20);
   NodeRanks ranks(2, /*kernel_copies=*/false, {&first, &second});
@@ -48,7 +48,7 @@ TEST(long_messages_from_group_memory_are_copied_once) {
   Bytes got(kBytes);
   Request send = ranks[0].isend(kP2P, from, kBytes, 1, 0);
   Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
-  // The receiver needs nobody for it: its sender is not asked until all is there.
+  // The receiver copies alone; the sender is only notified at the end.
   for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);
   CHECK(got == data);
   CHECK(ranks[0].test(send));
@@ -63,16 +63,15 @@ TEST(both_ends_copy_a_long_message) {
     Bytes got(data.size());
     Request send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 0);
     Request receive = ranks[1].irecv(kP2P, got.data(), got.size(), 0, 0);
-    CHECK(!ranks[1].test(receive));  // opens it, and takes the first chunks
+    CHECK(!ranks[1].test(receive));  // opens it and takes the first chunks
     const std::uint64_t first = ranks[1].bytes_moved(receive);
     CHECK(first > 0 && first < data.size() / 2);
     if (helped) {
       CHECK(!ranks[0].test(send));
       CHECK(ranks[0].bytes_moved(send) > 0 && ranks[0].bytes_moved(send) < data.size() / 2);
       Doorbell bell;
-      CHECK(!ranks[0].doorbell(send, bell));  // it has not come to the end
+      CHECK(!ranks[0].doorbell(send, bell));  // it has not reached the end
     }
-    // The receiver needs nobody for the rest.
     for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);
     CHECK(got == data && ranks[0].test(send));
   }
@@ -88,12 +87,12 @@ TEST(each_end_takes_its_halves_of_several_messages_before_the_other_ones) {
     sends.push_back(ranks[0].isend(kP2P, &data[i * kLength], kLength, 1, 0));
     receives.push_back(ranks[1].irecv(kP2P, &got[i * kLength], kLength, 0, 0));
   }
-  CHECK(!ranks[1].test(receives[0]));  // what it copies at a time is two halves
+  CHECK(!ranks[1].test(receives[0]));  // copies two halves at a time
   for (std::size_t i = 0; i < 3; ++i) CHECK(ranks[1].bytes_moved(receives[i]) == (i < 2 ? kLength / 2 : 0));
-  CHECK(!ranks[0].test(sends[0]));  // of those that it has been told of
+  CHECK(!ranks[0].test(sends[0]));  // of the copies announced to it
   CHECK(ranks[0].bytes_moved(sends[0]) == kLength / 2 && ranks[0].bytes_moved(sends[1]) == kLength / 2);
   CHECK(std::equal(got.begin(), got.begin() + 2 * kLength, data.begin()));
-  for (std::size_t i = 0; i < kMessages; ++i)  // the receiver needs nobody for the rest
+  for (std::size_t i = 0; i < kMessages; ++i)  // the receiver can finish alone
     for (int turns = 0; !ranks[1].test(receives[i]); ++turns) CHECK(turns < 100);
   for (Request& send : sends) CHECK(ranks[0].test(send));
   CHECK(got == data);
@@ -112,7 +111,7 @@ TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {
       ranks[0].abandon(send);
       const std::uint64_t moved = ranks[1].bytes_moved(receive);
       CHECK(!ranks[0].test(reader) && !ranks[1].test(receive) && ranks[1].bytes_moved(receive) > moved);
-      for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);  // as if it had not
+      for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);  // as if it had not abandoned
       CHECK(got == data);
     } else {
       ranks[1].abandon(receive);
@@ -129,7 +128,7 @@ TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {
   }
 }
 
-TEST(a_sender_that_stops_inside_a_chunk_keeps_its_receiver_waiting_and_nobody_else) {
+TEST(a_sender_that_stops_inside_a_chunk_blocks_only_its_receiver) {
   NodeRanks ranks(2, /*kernel_copies=*/true);
   const Bytes data = pattern(kBytes, 8);
   Bytes got(kBytes), next(kBytes);
@@ -156,14 +155,14 @@ TEST(what_the_kernel_does_not_read_goes_through_the_ring) {
     Bytes got(kBytes);
     Request send = ranks[0].isend(kP2P, from.data(), kBytes, 1, 0);
     Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
-    if (helped) {  // it is refused in the midst
+    if (helped) {  // refused in the middle
       CHECK(!ranks[1].test(receive) && !ranks[0].test(send));
       CHECK(ranks[0].bytes_moved(send) > 0);
     }
     from.allow(PROT_NONE);
     CHECK(!ranks[1].test(receive) && ranks[1].bytes_moved(receive) == 0);
     from.allow(PROT_READ);
-    Bytes second(kBytes);  // behind it, and not refused
+    Bytes second(kBytes);  // follows it and is not refused
     Request next = ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
     Request next_receive = ranks[1].irecv(kP2P, second.data(), kBytes, 0, 0);
     ranks.finish({{0, send}, {1, receive}, {0, next}, {1, next_receive}});
@@ -183,7 +182,7 @@ TEST(what_the_kernel_does_not_write_is_left_to_its_receiver) {
   for (int turn = 0; turn < kTurns; ++turn) CHECK(!ranks[0].test(send));
   CHECK(ranks[0].bytes_moved(send) == 0 && cell(ranks).taken == taken);
   got.allow(PROT_READ | PROT_WRITE);
-  for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < kTurns);  // without its sender
+  for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < kTurns);  // without the sender
   CHECK(got == data && ranks[0].test(send));
 }
 
@@ -193,10 +192,10 @@ TEST(an_offer_with_the_id_of_another_is_refused) {
   Bytes got(kBytes);
   ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
   const shm::MessageArea area(2);
-  for (const std::uint64_t id : {0u, 2u}) {  // the first one is 1
+  for (const std::uint64_t id : {0u, 2u}) {  // the first id is 1
     reinterpret_cast<shm::Record*>(area.ring(ranks.nodes[0]->messages(0), 1))->header.id = id;
     Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
-    CHECK_THROWS(ranks[1].test(receive), Error, "is none: kind 2");
+    CHECK_THROWS(ranks[1].test(receive), Error, "is malformed: kind 2");
     CHECK(ranks[1].bytes_moved(receive) == 0);
     ranks[1].abandon(receive);
   }
@@ -212,15 +211,10 @@ TEST(a_copy_opened_in_a_cell_that_is_none_is_refused) {
     CHECK(!ranks[1].test(receive));
     const shm::MessageArea area(2);
     reinterpret_cast<shm::Record*>(area.ring(ranks.nodes[1]->messages(1), 0))->header.tag = cell;
-    CHECK_THROWS(ranks[0].test(send), Error, "is none: kind 5");
+    CHECK_THROWS(ranks[0].test(send), Error, "is malformed: kind 5");
     ranks[1].abandon(receive);
     ranks[0].abandon(send);
   }
 }
 
-// Failed operations are leaked on purpose: a peer may still write to their buffers.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
-  return "detect_leaks=0";
-}
-
-UNIT_MAIN()
+UNIT_MAIN_THAT_LEAKS()

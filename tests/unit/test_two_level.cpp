@@ -1,5 +1,5 @@
-// The algorithms for ranks on several nodes, proved right for placements of every kind, and what they
-// promise: little crosses the network, and all leaders share it.
+// Algorithms for ranks on several nodes: right for placements of every kind, little data crosses the network,
+// and all leaders share it.
 #include <map>
 #include <random>
 
@@ -26,7 +26,7 @@ const std::vector<std::vector<int>> kPlacements = {
 
 std::vector<std::vector<int>> placements() {
   std::vector<std::vector<int>> all = kPlacements;
-  if (unit::kSanitized) {  // the code is the same for more ranks, and the proofs are fifteen times slower
+  if (unit::kSanitized) {  // the same code, with proofs fifteen times slower
     std::erase_if(all, [](const auto& nodes) { return nodes.size() > 7; });
     return all;
   }
@@ -57,11 +57,10 @@ void each(Body body) {
       for (const std::vector<int>& nodes : placements()) body(a, nodes);
 }
 
-// Inside the nodes by messages, and in shared memory.
 const Tuning kFine[] = {{64, 3, 256},
                         {.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 256, .node_shares = true}};
 
-// Elements that cross from one node to another, by sender.
+// Elements that each rank sends to other nodes.
 std::map<int, std::uint64_t> crossing(const unit::Group& group) {
   std::map<int, std::uint64_t> elements;
   const Topology& topology = *group.specs[0].topology;
@@ -95,7 +94,7 @@ TEST(nodes_are_numbered_by_their_lowest_ranks) {
 TEST(every_placement_and_count) {
   each([](const Algorithm& a, const std::vector<int>& nodes) {
     for (const std::uint64_t count : {0, 1, 2, 5, 17, 64, 131, 1000, 100003}) {
-      if (nodes.size() > 9 && count % 131 > 1) continue;  // the proof of many ranks takes long
+      if (nodes.size() > 9 && count % 131 > 1) continue;  // proofs for many ranks are slow
       for (Tuning tuning : kFine) {
         if (count > 1000) tuning = {.node_shares = tuning.node_shares};
         expect_right(build(a, make(a.collective, nodes, count), tuning));
@@ -104,7 +103,7 @@ TEST(every_placement_and_count) {
   });
 }
 
-// Each node decides by itself how its ranks meet, and the others see no difference.
+// Each node decides for itself how its ranks communicate.
 TEST(nodes_that_share_memory_among_nodes_that_do_not) {
   each([](const Algorithm& a, const std::vector<int>& nodes) {
     for (const std::uint64_t count : {1, 131, 1000}) {
@@ -118,7 +117,7 @@ TEST(nodes_that_share_memory_among_nodes_that_do_not) {
   });
 }
 
-// One message to each other node from each rank, unless a block is long.
+// One message from each rank to each other node, unless a block is long.
 TEST(short_blocks_of_an_all_to_all_travel_together) {
   const Algorithm& algorithm = *find_algorithm(Collective::AllToAll, "two_level");
   for (const std::vector<int>& nodes : placements()) {
@@ -134,7 +133,7 @@ TEST(short_blocks_of_an_all_to_all_travel_together) {
             longer += nodes[to] != nodes[r] && group.specs[r].send_counts[to] > 1024;
           for (const Step& step : group.schedules[r]->steps)
             messages += step.kind == StepKind::Send && nodes[static_cast<std::size_t>(step.peer)] != nodes[r];
-          // By way of the smallest node a rank deals with several receivers of each other one.
+          // Through the smallest node a rank serves several receivers of each other node.
           const auto most = static_cast<std::uint64_t>(spec.topology->most() / spec.topology->fewest() + 1);
           CHECK(messages <= longer + static_cast<std::uint64_t>(spec.topology->nodes() - 1) *
                                          (spec.topology->even() ? 1 : most));
@@ -191,7 +190,7 @@ TEST(each_byte_crosses_the_network_as_rarely_as_it_can) {
   const auto cost = [&](Collective collective, std::uint64_t count) {
     return crossing(build(*find_algorithm(collective, "two_level"), make(collective, nodes, count)));
   };
-  // A ring among the nodes sends 2 (N-1)/N of the whole from each, all leaders together.
+  // A ring among the nodes sends 2 (N-1)/N of the data from each node, divided among its leaders.
   CHECK(total(cost(Collective::AllReduce, n)) <= nodes_of * (2 * n * 2 / 3) + ranks * 64);
   CHECK(total(cost(Collective::ReduceScatter, n / ranks)) == (nodes_of - 1) * n);
   CHECK(total(cost(Collective::AllGather, n / ranks)) == (nodes_of - 1) * n);
@@ -199,7 +198,7 @@ TEST(each_byte_crosses_the_network_as_rarely_as_it_can) {
   for (const Collective collective :
        {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {
     const auto by_rank = cost(collective, collective == Collective::AllReduce ? n : n / ranks);
-    CHECK(by_rank.size() == ranks);  // everyone leads
+    CHECK(by_rank.size() == ranks);  // every rank leads
     std::uint64_t least = n, most = 0;
     for (const auto& [rank, count] : by_rank) {
       least = std::min(least, count);
@@ -240,7 +239,7 @@ TEST(every_number_of_leaders) {
   CHECK_THROWS(algorithm.build(spec, {.leaders = -1}), Error, "leaders=-1, expected at least 0");
 }
 
-// Chunks of different lanes differ by some elements, which must not choose different algorithms for them.
+// Chunks of different lanes differ by some elements, which must not select different algorithms.
 TEST(lanes_have_the_same_rounds) {
   const auto nodes_of = [](int nodes, int each) {
     std::vector<int> all;
@@ -266,7 +265,7 @@ TEST(lanes_have_the_same_rounds) {
 }
 
 TEST(scratch_of_an_all_reduce_is_bounded) {
-  // The number of chunks is bounded: those of a long slice grow, and a leader receives one from each rank.
+  // The number of chunks is bounded: long slices have longer ones, and a leader receives one from each rank.
   const struct {
     int nodes, each, leaders;
     std::uint64_t most;
@@ -291,8 +290,8 @@ TEST(only_groups_of_both_kinds_of_neighbours_choose_it) {
       {{0, 0, 1}, true},
       {{0, 0, 0, 0}, false},
       {{0, 1, 2, 3}, false},
-      {{0, 0, 1, 2, 3, 4}, false},                  // hardly any rank has a neighbour on its node
-      {{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2}, false}};  // the last node would leave one leader to all
+      {{0, 0, 1, 2, 3, 4}, false},                  // few ranks have a neighbour on their node
+      {{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2}, false}};  // the last node would leave all a single leader
   for (const auto& [nodes, expected] : cases)
     for (const Collective collective :
          {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {

@@ -1,4 +1,4 @@
-// The guard over calls that cannot be interrupted: what it says, and how the process ends.
+// The guard around calls that cannot be interrupted: its messages, and how the process ends.
 #include <sys/wait.h>
 
 #include <atomic>
@@ -19,11 +19,11 @@ namespace {
 
 struct Ended {
   int status = 0;
-  std::string said;
-  bool has(const char* part) const { return said.find(part) != std::string::npos; }
+  std::string output;
+  bool has(const char* part) const { return output.find(part) != std::string::npos; }
 };
 
-// The end of a child that does this and would then end with status 0.
+// Status and output of a child that runs `body` and then would exit with 0.
 Ended end_of(const std::function<void()>& body) {
   int ends[2];
   CHECK(::pipe(ends) == 0);
@@ -39,7 +39,7 @@ Ended end_of(const std::function<void()>& body) {
   Ended ended;
   char buffer[512];
   for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;)
-    ended.said.append(buffer, static_cast<std::size_t>(n));
+    ended.output.append(buffer, static_cast<std::size_t>(n));
   ::close(ends[0]);
   int status = 0;
   CHECK(::waitpid(child, &status, 0) == child && WIFEXITED(status));
@@ -53,11 +53,11 @@ Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_clock::
 
 TEST(a_call_that_ends_the_process_is_named_with_who_is_gone) {
   const Ended ended = end_of([] {
-    // As of a process that is just being killed: gone at the second look.
+    // A process that is being killed: gone at the second look.
     auto lost = [looks = 0]() mutable { return ++looks < 2 ? "" : std::string("rank 1 is gone"); };
     const Watchdog outer("the start", in(60s), 3);
     const Watchdog guard("MPI_Init_thread", in(60s), 3, {}, lost);
-    std::exit(0x30f);  // as MPICH: a code of its own, of which a shell sees the low byte
+    std::exit(0x30f);  // like MPICH, with a code of its own; a shell sees the low byte
   });
   CHECK(ended.status == 15);
   CHECK(ended.has(
@@ -72,7 +72,7 @@ TEST(an_exit_elsewhere_is_not_blamed_on_a_call) {
     }
     std::exit(7);
   });
-  CHECK(after.status == 7 && after.said.empty());
+  CHECK(after.status == 7 && after.output.empty());
   const Ended beside = end_of([] {
     std::atomic<bool> inside{false};
     std::thread([&] {
@@ -83,7 +83,7 @@ TEST(an_exit_elsewhere_is_not_blamed_on_a_call) {
     while (!inside.load(std::memory_order_acquire)) std::this_thread::sleep_for(1ms);
     std::exit(8);
   });
-  CHECK(beside.status == 8 && beside.said.empty());
+  CHECK(beside.status == 8 && beside.output.empty());
 }
 
 TEST(a_call_that_passes_its_deadline_ends_the_process) {
@@ -107,12 +107,12 @@ TEST(a_call_that_can_never_return_ends_the_process) {
 
 TEST(a_reason_that_has_gone_does_not_end_the_process) {
   const Ended ended = end_of([] {
-    // As of a container whose other ranks are yet to be started.
+    // A container whose other ranks have not started yet.
     auto lost = [looks = 0]() mutable { return ++looks < 3 ? std::string("no other rank is here") : ""; };
     const Watchdog guard("MPI_Init_thread", in(60s), 0, {}, lost);
     std::this_thread::sleep_for(4s);
   });
-  CHECK(ended.status == 0 && ended.said.empty());
+  CHECK(ended.status == 0 && ended.output.empty());
 }
 
 UNIT_MAIN()

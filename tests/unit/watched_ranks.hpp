@@ -1,4 +1,4 @@
-// Ranks that watch each other under a clock of the test's.
+// Ranks that watch each other, on a clock of the test.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace mpi_gdr {
 
 using namespace std::chrono_literals;
 
-// Ranks on hosts, whose processes are in the state that the test says; one clock.
+// Ranks on `hosts` whose processes are in the given `states`.
 struct WatchedRanks {
   explicit WatchedRanks(std::vector<int> hosts, std::chrono::milliseconds silence = 300s) {
     const int size = static_cast<int>(hosts.size());
@@ -48,8 +48,8 @@ struct WatchedRanks {
       }));
     }
   }
-  // A second in which everybody looks, speakers talk, and everybody looks again, but for those whose
-  // processes do not run or whose host is cut off.
+  // In a second all look, speakers post, and all look again; ranks that do not run do neither, `silent` ones
+  // never post.
   void second() {
     now += 1s;
     look();
@@ -64,7 +64,6 @@ struct WatchedRanks {
   void seconds(int n) {
     while (n-- > 0) second();
   }
-  // What a rank has heard, less what it says itself.
   std::vector<News> of_kind(int rank, News::Kind kind) const {
     std::vector<News> all;
     for (const News& news : heard[rank])

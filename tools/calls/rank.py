@@ -30,7 +30,7 @@ calls = {
     "batch_isend_irecv": exchange,
 }
 for name, call in calls.items():
-    call()  # what the first of a kind sets up is not the way of the others
+    call()  # the first call of a kind also sets up
     dist.barrier()
     hooks.mpi_gdr_calls_begin()
     call()

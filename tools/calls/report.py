@@ -1,12 +1,12 @@
-"""Through which files and rooms calls go: a table of what tools/calls/run.sh has recorded.
+"""Tabulates which files and rooms calls pass through, from the records of tools/calls/run.sh.
 
     python report.py FOLDER
 
-Of what rank 0 runs on the calling thread: files and rooms of csrc whose functions run, pairs of a file and
-another one that it calls, and climbs: pairs of which the second lies in a room that includes the first one's,
-perhaps through others (an interface, as a rule: an observer, a transport). However often a wait polls, a pair
-counts once. Small functions of headers count: nothing is left out as inlined. The last column: how often
-engine/calls.cpp is entered, which says what can be said of a call by itself.
+Covers rank 0's calling thread: files and rooms of csrc whose functions run, pairs of a file and another one
+that it calls, and climbs: pairs whose second file is in a room that includes the first one's, perhaps through
+others (an interface, as a rule: an observer, a transport). A pair counts once, however often a wait polls.
+Small functions of headers count, because nothing is inlined. The last column counts entries into
+engine/calls.cpp.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOUSE = runpy.run_path(str(Path(__file__).parents[1] / "house.py"))
 
 
 def files_of(entered: list[tuple[int, str, str]]) -> dict[tuple[str, str], str]:
-    """The file of csrc by library and address; "" for one of another tree."""
+    """{(library, address): file of csrc}, "" for other trees."""
     found = {}
     for library in {library for _, library, _ in entered}:
         addresses = sorted({address for _, of, address in entered if of == library})
@@ -40,7 +40,7 @@ def files_of(entered: list[tuple[int, str, str]]) -> dict[tuple[str, str], str]:
 
 
 def entries_of(path: Path) -> Counter[tuple[str, str]]:
-    """How often a file of csrc is entered from another one, by both; "" calls the first."""
+    """{(calling file, called file): number of calls} between files of csrc; the first caller is ""."""
     entered = []
     for line in path.read_text().splitlines():
         depth, library, address = line.split()

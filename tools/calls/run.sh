@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Through which files of csrc an all_reduce of 8 bytes, an all_to_all, a new_group and a batch_isend_irecv go, as a table
-# (report.py). Builds the extension again, with -finstrument-functions, beside the package's build, which is left alone.
+# Tabulates (report.py) the files of csrc that an all_reduce of 8 bytes, an all_to_all, a new_group and a
+# batch_isend_irecv pass through. Builds the extension beside the package, with -finstrument-functions.
 #   tools/calls/run.sh .venv/bin build/cpython-311-ninja    (make house CALLS=1)
 set -euo pipefail
 bin=$1 build=build/calls here=$(dirname "$0")

@@ -17,7 +17,8 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using StreamOp = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+using Word = unsigned long long;
+using StreamOp = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 StreamOp stream_wait, stream_write;
 
 void check(cudaError_t code, const char* what) {
@@ -40,20 +41,20 @@ void load_driver() {
     std::printf("error: %s\n", dlerror());
     std::exit(1);
   }
-  stream_wait = reinterpret_cast<StreamOp>(dlsym(driver, "cuStreamWaitValue32_v2"));
-  stream_write = reinterpret_cast<StreamOp>(dlsym(driver, "cuStreamWriteValue32_v2"));
+  stream_wait = reinterpret_cast<StreamOp>(dlsym(driver, "cuStreamWaitValue64_v2"));
+  stream_write = reinterpret_cast<StreamOp>(dlsym(driver, "cuStreamWriteValue64_v2"));
   if (!stream_wait || !stream_write) {
-    std::printf("error: no cuStreamWaitValue32_v2 in the driver\n");
+    std::printf("error: no cuStreamWaitValue64_v2 in the driver\n");
     std::exit(1);
   }
 }
 
-__global__ void wait_kernel(volatile unsigned* flag, unsigned at_least) {
-  while (static_cast<int>(*flag - at_least) < 0) {
+__global__ void wait_kernel(volatile Word* flag, Word at_least) {
+  while (static_cast<long long>(*flag - at_least) < 0) {
   }
   __threadfence_system();
 }
-__global__ void write_kernel(volatile unsigned* flag, unsigned value) {
+__global__ void write_kernel(volatile Word* flag, Word value) {
   __threadfence_system();
   *flag = value;
 }
@@ -61,16 +62,16 @@ __global__ void add_kernel(int* counter) { atomicAdd(counter, 1); }
 __global__ void never_launched_before(int* counter) { atomicAdd(counter, 2); }
 
 struct Flags {
-  std::atomic<unsigned>* host;
-  unsigned* device;
+  std::atomic<Word>* host;
+  Word* device;
   explicit Flags(int count) {
     void* memory;
-    CUDA(cudaHostAlloc(&memory, sizeof(unsigned) * static_cast<unsigned>(count), cudaHostAllocMapped));
-    std::memset(memory, 0, sizeof(unsigned) * static_cast<unsigned>(count));
-    host = static_cast<std::atomic<unsigned>*>(memory);
+    CUDA(cudaHostAlloc(&memory, sizeof(Word) * static_cast<std::size_t>(count), cudaHostAllocMapped));
+    std::memset(memory, 0, sizeof(Word) * static_cast<std::size_t>(count));
+    host = static_cast<std::atomic<Word>*>(memory);
     void* seen;
     CUDA(cudaHostGetDevicePointer(&seen, memory, 0));
-    device = static_cast<unsigned*>(seen);
+    device = static_cast<Word*>(seen);
   }
 };
 
@@ -79,12 +80,12 @@ cudaStream_t make_stream() {
   CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return stream;
 }
-CUdeviceptr address(const unsigned* flag) { return reinterpret_cast<CUdeviceptr>(flag); }
-void wait_on(cudaStream_t s, const unsigned* flag, unsigned value) {
-  check(stream_wait(s, address(flag), value, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
+CUdeviceptr address(const Word* flag) { return reinterpret_cast<CUdeviceptr>(flag); }
+void wait_on(cudaStream_t s, const Word* flag, Word value) {
+  check(stream_wait(s, address(flag), value, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue64");
 }
-void write_to(cudaStream_t s, const unsigned* flag, unsigned value) {
-  check(stream_write(s, address(flag), value, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue32");
+void write_to(cudaStream_t s, const Word* flag, Word value) {
+  check(stream_write(s, address(flag), value, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue64");
 }
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -95,7 +96,7 @@ void round_trip(bool kernels) {
   Flags flags(2);
   cudaStream_t stream = make_stream();
   std::vector<double> times;
-  for (unsigned i = 1; i <= 1000; ++i) {
+  for (Word i = 1; i <= 1000; ++i) {
     if (kernels) {
       wait_kernel<<<1, 1, 0, stream>>>(flags.device, i);
       write_kernel<<<1, 1, 0, stream>>>(flags.device + 1, i);

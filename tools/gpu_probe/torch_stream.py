@@ -1,4 +1,4 @@
-"""Does c10::Stream::native_handle() give the CUDA stream to code that was built without CUDA?"""
+"""Does c10::Stream::native_handle() return the CUDA stream in code built without CUDA?"""
 
 import torch
 from torch.utils.cpp_extension import load_inline

@@ -68,10 +68,10 @@ void CudaDevice::synchronize() {
 }
 
 std::shared_ptr<Flag[]> CudaDevice::make_flags(std::size_t count) {
-  static_assert(sizeof(Flag) == sizeof(std::uint32_t) && Flag::is_always_lock_free);
+  static_assert(sizeof(Flag) == sizeof(std::uint64_t) && Flag::is_always_lock_free);
   const gpu::DeviceGuard guard(driver_);
   const std::size_t bytes = (count ? count : 1) * sizeof(Flag);
-  void *memory = nullptr, *seen = nullptr;
+  void* memory = nullptr;
   const auto status = GPU(HostAlloc)(&memory, bytes, GPU(HostAllocMapped) | GPU(HostAllocPortable));
   if (status == GPU(ErrorMemoryAllocation)) {
     static_cast<void>(GPU(GetLastError)());
@@ -81,34 +81,21 @@ std::shared_ptr<Flag[]> CudaDevice::make_flags(std::size_t count) {
   Flag* const flags = static_cast<Flag*>(memory);
   for (std::size_t i = 0; i < count; ++i) new (flags + i) Flag(0);
   std::shared_ptr<Flag[]> owner(flags, [this](Flag* block) {
-    if (any_elsewhere_) {
-      std::lock_guard lock(elsewhere_mutex_);
-      elsewhere_.erase(block);
-    }
     try {
       const gpu::DeviceGuard freeing(driver_);
       static_cast<void>(GPU(FreeHost)(block));
-    } catch (const std::exception&) {  // the process ends, and the driver has ended before
+    } catch (const std::exception&) {  // the process ends, and the driver has ended already
     }
   });
-  GPU_CALL(index_, HostGetDevicePointer, &seen, memory, 0);
-  if (seen != memory) {
-    std::lock_guard lock(elsewhere_mutex_);
-    elsewhere_[flags] = {flags + count, static_cast<char*>(seen)};
-    any_elsewhere_ = true;
-  }
+  expect_same_address(memory);
   return owner;
 }
 
-std::uint32_t* CudaDevice::word(const Flag* flag) {
-  void* address = const_cast<Flag*>(flag);
-  if (any_elsewhere_) {
-    std::lock_guard lock(elsewhere_mutex_);
-    auto block = elsewhere_.upper_bound(flag);
-    if (block != elsewhere_.begin() && flag < (--block)->second.end)
-      address = block->second.device + (flag - block->first) * sizeof(Flag);
-  }
-  return static_cast<std::uint32_t*>(address);
+void CudaDevice::expect_same_address(void* memory) const {
+  void* seen = nullptr;
+  GPU_CALL(index_, HostGetDevicePointer, &seen, memory, 0);
+  if (seen != memory)
+    fail(ErrorCode::System, "device ", index_, " does not see host memory where the host does");
 }
 
 void CudaDevice::order(DeviceQueue& before, DeviceQueue& after) {
@@ -116,7 +103,7 @@ void CudaDevice::order(DeviceQueue& before, DeviceQueue& after) {
   const gpu::Stream second = static_cast<CudaQueue&>(after).stream();
   if (first == second) return;
   const gpu::DeviceGuard guard(driver_);
-  // A wait is for the latest record at the time of the call, so that one event does for all.
+  // A wait refers to the latest record at the time of the call: one event serves all.
   std::lock_guard lock(order_);
   GPU_CALL(index_, EventRecord, event_, first);
   GPU_CALL(index_, StreamWaitEvent, second, event_, 0);

@@ -1,13 +1,11 @@
-// A GPU of NVIDIA as a Device: its queues are streams, its flags lie in pinned host memory.
+// An NVIDIA GPU as a Device: its queues are streams, its flags are in pinned host memory.
 //
-// Threads: every call is thread-safe. The calling thread's current device is the same afterwards.
-// Errors: Error(System) that names the call, the device and the runtime's text; NoMemory from allocate and
-// make_flags. An error of the device itself (an illegal address) comes back from every later call.
-// Lifetime: as long as the process; queues and flags that are dropped later than the runtime are leaked.
+// Threads: thread-safe. Only enter_thread() changes the calling thread's current device.
+// Errors: System with the call, the device and the runtime's text; NoMemory from allocate() and make_flags().
+// After an error of the device itself (an illegal address) every later call throws it.
+// Lifetime: that of the process. Queues and flags destroyed after the runtime are leaked.
 #pragma once
 
-#include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 
@@ -19,13 +17,13 @@ namespace mpi_gdr {
 
 class CudaDevice : public Device {
  public:
-  // Loads all kernels, which may wait for the device.
+  // Loads all kernels; may wait for the device.
   explicit CudaDevice(int index);
 
-  // Of the highest priority, and apart from the legacy default stream: messages of all ranks wait for its
-  // work.
+  // Of the highest priority, because messages of all ranks wait for its work; not synchronised with the
+  // legacy default stream.
   std::unique_ptr<DeviceQueue> make_queue() override;
-  // `native`: a cudaStream_t of this device, the legacy default stream (null) and the thread's included.
+  // `native`: a cudaStream_t of this device; also the legacy (null) or the per-thread default stream.
   std::unique_ptr<DeviceQueue> adopt(void* native) override;
   bool capturing(void* native) override;
   void enter_thread() override;
@@ -45,8 +43,8 @@ class CudaDevice : public Device {
 
  private:
   friend class CudaQueue;
-  // Where the device sees a flag: nearly always where the host does.
-  std::uint32_t* word(const Flag* flag);
+  // Throws System if the device has another address for this host memory.
+  void expect_same_address(void* memory) const;
 
   const gpu::DriverDevice driver_;
   const int index_;
@@ -55,14 +53,6 @@ class CudaDevice : public Device {
 
   std::mutex order_;  // between the record and the wait
   gpu::Event event_ = nullptr;
-
-  struct Elsewhere {
-    const Flag* end;
-    char* device;
-  };
-  std::atomic<bool> any_elsewhere_{false};
-  std::mutex elsewhere_mutex_;
-  std::map<const Flag*, Elsewhere> elsewhere_;  // by the first flag of a block
 };
 
 }  // namespace mpi_gdr

@@ -18,53 +18,29 @@ CudaQueue::~CudaQueue() {
   try {
     const gpu::DeviceGuard guard(device_.driver_);
     static_cast<void>(GPU(StreamDestroy)(stream_));
-  } catch (const std::exception&) {  // the process ends, and the driver has ended before
+  } catch (const std::exception&) {  // the process ends, and the driver has ended already
   }
 }
 
-template <typename Word>
-void CudaQueue::wait(const Word* word, Word at_least) {
+void CudaQueue::wait_flag(const Flag* flag, std::uint64_t at_least, const Replays& replays) {
   const gpu::DeviceGuard guard(device_.driver_);
-  if (device_.driver_.stream_words())
-    device_.driver_.wait_word(stream_, word, at_least);
+  if (device_.driver_.stream_flags() && !replays.count)
+    device_.driver_.wait_flag(stream_, flag, at_least);
   else
-    gpu::launch_wait(device_.index_, stream_, word, at_least);
+    gpu::launch_wait(device_.index_, stream_, flag, at_least, replays);
 }
 
-template <typename Word>
-void CudaQueue::write(Word* word, Word value) {
+void CudaQueue::write_flag(Flag* flag, std::uint64_t value, const Replays& replays) {
   const gpu::DeviceGuard guard(device_.driver_);
-  if (device_.driver_.stream_words())
-    device_.driver_.write_word(stream_, word, value);
+  if (device_.driver_.stream_flags() && !replays.count)
+    device_.driver_.write_flag(stream_, flag, value);
   else
-    gpu::launch_write(device_.index_, stream_, word, value);
-}
-
-void CudaQueue::wait_flag(const Flag* flag, std::uint32_t at_least) {
-  wait<std::uint32_t>(device_.word(flag), at_least);
-}
-void CudaQueue::write_flag(Flag* flag, std::uint32_t value) { write(device_.word(flag), value); }
-void CudaQueue::wait_flag64(const Flag64* flag, std::uint64_t at_least) {
-  wait(reinterpret_cast<const std::uint64_t*>(flag), at_least);
-}
-void CudaQueue::write_flag64(Flag64* flag, std::uint64_t value) {
-  write(reinterpret_cast<std::uint64_t*>(flag), value);
+    gpu::launch_write(device_.index_, stream_, flag, value, replays);
 }
 
 void CudaQueue::count_replay(const Replays& replays) {
   const gpu::DeviceGuard guard(device_.driver_);
   gpu::launch_count_replay(device_.index_, stream_, replays);
-}
-
-void CudaQueue::wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
-                            std::uint32_t number) {
-  const gpu::DeviceGuard guard(device_.driver_);
-  gpu::launch_wait_replay(device_.index_, stream_, flag, replays, ago, number);
-}
-
-void CudaQueue::write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) {
-  const gpu::DeviceGuard guard(device_.driver_);
-  gpu::launch_write_replay(device_.index_, stream_, flag, replays, number);
 }
 
 void CudaQueue::copy(void* dst, const void* src, std::size_t bytes) {

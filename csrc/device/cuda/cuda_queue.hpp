@@ -8,24 +8,20 @@ namespace mpi_gdr {
 // The device must outlive it. Errors and threads: cuda_device.hpp.
 class CudaQueue : public DeviceQueue {
  public:
-  // `owned`: the stream is destroyed with the queue, when its work is done; does not wait for that.
+  // `owned`: the destructor destroys the stream, which does not wait for its work.
   CudaQueue(CudaDevice& device, gpu::Stream stream, bool owned)
       : device_(device), stream_(stream), owned_(owned) {}
   ~CudaQueue() override;
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
 
-  void wait_flag(const Flag* flag, std::uint32_t at_least) override;
-  void write_flag(Flag* flag, std::uint32_t value) override;
-  void wait_flag64(const Flag64* flag, std::uint64_t at_least) override;
-  void write_flag64(Flag64* flag, std::uint64_t value) override;
-  // Kernels in any case: a graph can hold the driver's calls, but not values that it has yet to learn.
+  // By the driver; by a kernel where the driver cannot, and for replays, because a graph holds the driver's
+  // calls with constant values.
+  void wait_flag(const Flag* flag, std::uint64_t at_least, const Replays& replays) override;
+  void write_flag(Flag* flag, std::uint64_t value, const Replays& replays) override;
   void count_replay(const Replays& replays) override;
-  void wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
-                   std::uint32_t number) override;
-  void write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) override;
   void copy(void* dst, const void* src, std::size_t bytes) override;
-  // Throws InvalidUsage for more than 480 sources, and for elements that are not aligned to their parts.
+  // Throws InvalidUsage for more than 480 sources and for elements that are not aligned to their parts.
   void reduce(const ReduceArgs& args) override;
   void resolve(const ResolveArgs& args) override;
   void reduce(const ResolvedReduce& args) override;
@@ -35,12 +31,6 @@ class CudaQueue : public DeviceQueue {
   gpu::Stream stream() const { return stream_; }
 
  private:
-  // By the driver, or by a kernel where it cannot.
-  template <typename Word>
-  void wait(const Word* word, Word at_least);
-  template <typename Word>
-  void write(Word* word, Word value);
-
   CudaDevice& device_;
   const gpu::Stream stream_;
   const bool owned_;

@@ -1,5 +1,5 @@
-// Memory that processes of a node share: that of a device by its runtime's handles, that of the host by
-// registering it in each of them.
+// Memory that processes of a node share: device memory by the runtime's handles, host memory by registration
+// in each process.
 #include <cstring>
 
 #include "common/error.hpp"
@@ -22,7 +22,7 @@ void* CudaDevice::import_memory(const std::string& ticket) {
          sizeof handle);
   std::memcpy(&handle, ticket.data(), sizeof handle);
   void* memory = nullptr;
-  // Also that of another device of the node, where the two reach each other.
+  // Also memory of another device of the node, with peer access.
   GPU_CALL(index_, IpcOpenMemHandle, &memory, handle, GPU(IpcMemLazyEnablePeerAccess));
   return memory;
 }
@@ -35,11 +35,12 @@ void CudaDevice::release_imported(void* memory) {
 void CudaDevice::register_host(void* memory, std::size_t bytes) {
   const gpu::DeviceGuard guard(driver_);
   GPU_CALL(index_, HostRegister, memory, bytes, GPU(HostRegisterMapped) | GPU(HostRegisterPortable));
-  void* seen = nullptr;
-  GPU_CALL(index_, HostGetDevicePointer, &seen, memory, 0);
-  if (seen == memory) return;
-  static_cast<void>(GPU(HostUnregister)(memory));
-  fail(ErrorCode::System, "device ", index_, " does not see host memory where the host does");
+  try {
+    expect_same_address(memory);
+  } catch (const Error&) {
+    static_cast<void>(GPU(HostUnregister)(memory));
+    throw;
+  }
 }
 
 void CudaDevice::unregister_host(void* memory) {

@@ -8,8 +8,7 @@
 namespace mpi_gdr::gpu {
 namespace {
 
-using StreamWord = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-using StreamWord64 = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
+using StreamFlag = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 
 // CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which the first headers of CUDA 12 lack.
 constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
@@ -24,10 +23,9 @@ struct Driver {
   CUresult (*primary_context_retain)(CUcontext*, CUdevice) = nullptr;
   CUresult (*context_get_current)(CUcontext*) = nullptr;
   CUresult (*context_set_current)(CUcontext) = nullptr;
-  // Null where the driver is too old for them.
-  StreamWord stream_wait = nullptr, stream_write = nullptr;
-  StreamWord64 stream_wait64 = nullptr, stream_write64 = nullptr;
-  std::string missing;  // why there is none; empty: it is there
+  // Null in an old driver.
+  StreamFlag stream_wait = nullptr, stream_write = nullptr;
+  std::string missing;  // why there is no driver; empty if there is one
 
   Driver() {
     void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -44,10 +42,8 @@ struct Driver {
     find(library, "cuDevicePrimaryCtxRetain", primary_context_retain);
     find(library, "cuCtxGetCurrent", context_get_current);
     find(library, "cuCtxSetCurrent", context_set_current);
-    stream_wait = reinterpret_cast<StreamWord>(dlsym(library, "cuStreamWaitValue32_v2"));
-    stream_write = reinterpret_cast<StreamWord>(dlsym(library, "cuStreamWriteValue32_v2"));
-    stream_wait64 = reinterpret_cast<StreamWord64>(dlsym(library, "cuStreamWaitValue64_v2"));
-    stream_write64 = reinterpret_cast<StreamWord64>(dlsym(library, "cuStreamWriteValue64_v2"));
+    stream_wait = reinterpret_cast<StreamFlag>(dlsym(library, "cuStreamWaitValue64_v2"));
+    stream_write = reinterpret_cast<StreamFlag>(dlsym(library, "cuStreamWriteValue64_v2"));
   }
 
   template <typename Function>
@@ -71,7 +67,7 @@ void check(CUresult status, const char* call, int device) {
        name ? name : "?", ")");
 }
 
-CUdeviceptr address(const void* word) { return reinterpret_cast<CUdeviceptr>(word); }
+CUdeviceptr address(const Flag* flag) { return reinterpret_cast<CUdeviceptr>(flag); }
 
 }  // namespace
 
@@ -97,16 +93,13 @@ DriverDevice::DriverDevice(int index) : index_(index) {
     int value = 0;
     return d.device_get_attribute(&value, attribute, device) == CUDA_SUCCESS && value >= at_least;
   };
-  // Of the calls that end in _v2, the driver can only be asked for their forms of 64 bits, and a machine that
-  // has these has ours.
-  stream_words_ = d.stream_wait && d.stream_write && d.stream_wait64 && d.stream_write64 &&
-                  has(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
+  stream_flags_ = d.stream_wait && d.stream_write && has(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
   // A flag, in host memory, may overtake what a network card writes into device memory (GPUDirect): the wait
   // must flush such writes, or later kernels could read old data. Devices before Hopper need the flush
-  // whatever ordering they report. Over C2C (Grace Hopper) the flag comes by another link, so neither helps.
+  // whatever ordering they report. Over C2C (Grace Hopper) the flag takes another link, so neither helps.
   int flushes = 0;
   d.device_get_attribute(&flushes, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, device);
-  const bool flushed = stream_words_ && (flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_MEMOPS) != 0;
+  const bool flushed = stream_flags_ && (flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_MEMOPS) != 0;
   wait_flags_ = CU_STREAM_WAIT_VALUE_GEQ | (flushed ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
   const bool ordered =
       has(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9) &&
@@ -117,22 +110,13 @@ DriverDevice::DriverDevice(int index) : index_(index) {
   takes_turns_ = d.device_get_attribute(&shared, kMpsEnabled, device) == CUDA_SUCCESS && shared == 0;
 }
 
-void DriverDevice::wait_word(Stream stream, const std::uint32_t* word, std::uint32_t at_least) const {
-  check(driver().stream_wait(stream, address(word), at_least, wait_flags_), "cuStreamWaitValue32", index_);
+void DriverDevice::wait_flag(Stream stream, const Flag* flag, std::uint64_t at_least) const {
+  check(driver().stream_wait(stream, address(flag), at_least, wait_flags_), "cuStreamWaitValue64", index_);
 }
 
-void DriverDevice::write_word(Stream stream, std::uint32_t* word, std::uint32_t value) const {
-  // By default with a barrier before it.
-  check(driver().stream_write(stream, address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
-        "cuStreamWriteValue32", index_);
-}
-
-void DriverDevice::wait_word(Stream stream, const std::uint64_t* word, std::uint64_t at_least) const {
-  check(driver().stream_wait64(stream, address(word), at_least, wait_flags_), "cuStreamWaitValue64", index_);
-}
-
-void DriverDevice::write_word(Stream stream, std::uint64_t* word, std::uint64_t value) const {
-  check(driver().stream_write64(stream, address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+void DriverDevice::write_flag(Stream stream, Flag* flag, std::uint64_t value) const {
+  // The default includes a memory barrier before the write.
+  check(driver().stream_write(stream, address(flag), value, CU_STREAM_WRITE_VALUE_DEFAULT),
         "cuStreamWriteValue64", index_);
 }
 

@@ -1,10 +1,11 @@
-# MPI_GDR_NVCC: what the CUDA library is built with, of CUDA MPI_GDR_CUDA_VERSION; empty: it is not built, for the reason
-# in MPI_GDR_NO_CUDA. For the machine code of MPI_GDR_CUDA_ARCHITECTURES, and with PTX of the last. CMakeLists.txt asks
-# once for a build folder, setup.py each time. Set by the variables of the environment
-# MPI_GDR_BUILD_CUDA=auto|on|off, MPI_GDR_CUDA_ARCHITECTURES, CUDACXX, CUDA_HOME, CUDA_PATH. From setup.py:
-#   MPI_GDR_TORCH_CUDA       "12.8": torch's; "": it has none
-#   MPI_GDR_PYTHON_PACKAGES  the folder where NVIDIA's packages for Python are (`make nvcc` installs those)
-set(OLDEST 12)  # the first nvcc that knows C++20
+# Sets MPI_GDR_NVCC, the compiler of the CUDA library (empty: it is not built, for the reason in MPI_GDR_NO_CUDA),
+# MPI_GDR_CUDA_VERSION and MPI_GDR_CUDA_ARCHITECTURES. CMakeLists.txt includes it once for a build folder, setup.py each
+# time.
+# Variables of the environment: MPI_GDR_BUILD_CUDA=auto|on|off, MPI_GDR_CUDA_ARCHITECTURES, CUDACXX, CUDA_HOME, CUDA_PATH.
+# From setup.py:
+#   MPI_GDR_TORCH_CUDA       torch's CUDA, such as "12.8"; "": none
+#   MPI_GDR_PYTHON_PACKAGES  the folder of NVIDIA's packages for Python (`make nvcc` installs them)
+set(OLDEST 12)  # the first nvcc with C++20
 if(NOT DEFINED CUDA_FOLDER)
   set(CUDA_FOLDER /usr/local/cuda)
 endif()
@@ -24,13 +25,9 @@ foreach(architecture ${architectures})
     give_up("MPI_GDR_CUDA_ARCHITECTURES=${asked} is not valid: expected numbers such as 80;90.")
   endif()
 endforeach()
-if(NOT architectures)
-  set(architectures 80 90)
-endif()
 list(SORT architectures COMPARE NATURAL)
-list(GET architectures -1 newest)
 
-# Sets `problem` unless the nvcc builds a library of one kernel.
+# Sets `problem` to the reason why this nvcc cannot be used, or to nothing, and `architectures` if none are given.
 function(check_nvcc nvcc)
   set(problem "" PARENT_SCOPE)
   execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE said ERROR_VARIABLE said TIMEOUT 60)
@@ -46,10 +43,17 @@ function(check_nvcc nvcc)
     set(problem "${CMAKE_COMMAND} is CMake ${CMAKE_VERSION}, and CUDA needs 3.26: `pip install \"cmake>=3.26\"`" PARENT_SCOPE)
   elseif(major LESS OLDEST)
     set(problem "${nvcc} is of CUDA ${version}, which is older than ${OLDEST}.0" PARENT_SCOPE)
-  elseif(of_torch AND major GREATER of_torch)  # each major version needs a newer driver, which torch may do without
+  elseif(of_torch AND major GREATER of_torch)  # it would need a newer driver than torch
     set(problem "${nvcc} is of CUDA ${version}, and torch of CUDA ${MPI_GDR_TORCH_CUDA}: a driver that is new enough for \
 torch may be too old for it, so that CUDA ${of_torch} is needed" PARENT_SCOPE)
   else()
+    if(NOT architectures)
+      execute_process(COMMAND ${nvcc} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+      string(REGEX MATCHALL "100|120" newer "${known}")
+      set(architectures 80 90 ${newer})
+      set(architectures ${architectures} PARENT_SCOPE)
+    endif()
+    list(GET architectures -1 newest)
     set(probe ${CMAKE_CURRENT_BINARY_DIR}/probe)
     file(WRITE ${probe}.cu "__global__ void probe(int* p) { *p = 1; }\nvoid run(int* p) { probe<<<1, 1>>>(p); }\n")
     get_filename_component(home ${nvcc}/../.. ABSOLUTE)  # nvcc looks in lib64, NVIDIA's packages for Python have lib
@@ -71,7 +75,7 @@ if(NOT wanted STREQUAL off)
     list(APPEND places ${home}/bin/nvcc)
   endforeach()
   file(GLOB packages "${MPI_GDR_PYTHON_PACKAGES}/nvidia/cu*/bin/nvcc")
-  foreach(place ${places} nvcc ${CUDA_FOLDER}/bin/nvcc ${packages})  # the first that is there stays
+  foreach(place ${places} nvcc ${CUDA_FOLDER}/bin/nvcc ${packages})  # the first match stays
     find_program(MPI_GDR_FOUND_NVCC ${place})
   endforeach()
   if(MPI_GDR_FOUND_NVCC)

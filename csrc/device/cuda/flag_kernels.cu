@@ -1,86 +1,51 @@
-#include <type_traits>
-
 #include "device/cuda/flag_kernels.hpp"
 #include "device/cuda/launch.hpp"
 
 namespace mpi_gdr::gpu {
-inline namespace flags {  // nvcc derives the name of an unnamed namespace from the path of the file
+inline namespace flags {  // an unnamed namespace's symbols would depend on the file's path
 
-// Volatile: read again each time, and past the caches, for others write it.
-template <typename Word>
-__global__ void wait_kernel(const GPU_VOLATILE(Word) * word, Word at_least) {
-  using Signed = std::make_signed_t<Word>;
-  while (static_cast<Signed>(*word - at_least) < 0) {
-  }
-  __threadfence_system();  // nothing that follows is read before
-}
+// Volatile: others write it, so each read goes past the caches.
+using Word = GPU_VOLATILE(std::uint64_t);
 
-template <typename Word>
-__global__ void write_kernel(GPU_VOLATILE(Word) * word, Word value) {
-  __threadfence_system();  // what was written before is seen first
-  *word = value;
-}
-
-// Volatile: what others have written is found in the host's memory, past the caches.
-__global__ void resolve_kernel(const GPU_GRID_CONSTANT ResolveArgs args) {
-  const int i = static_cast<int>(threadIdx.x);
-  if (i >= 2 * args.ranks) return;
-  const auto load = [](const auto& flags, int k) {
-    return *reinterpret_cast<const GPU_VOLATILE(std::uint64_t)* const*>(&flags)[k];
-  };
-  const std::uint64_t word = load(args.shown, i), theirs = load(args.given_up, i % args.ranks),
-                      own = load(args.given_up, args.rank);
-  args.table[i] = theirs == 0 && own == 0 ? args.address(i, word, args.bases) : 0;
-}
-
-// Of Replays: `count` and `poisoned` are written by kernels of one stream only, `released` by the host.
+// Kernels of one stream only write `count` and `poisoned`.
 __global__ void count_replay_kernel(std::uint64_t* count) { ++*count; }
 
-__global__ void wait_replay_kernel(const GPU_VOLATILE(std::uint64_t) * word, const std::uint64_t* count,
-                                   std::uint64_t* poisoned, const GPU_VOLATILE(std::uint64_t) * released,
-                                   std::uint32_t ago, std::uint32_t number) {
-  const std::uint64_t at_least = (*count - ago) << 32 | number;
+__global__ void wait_kernel(const Word* word, std::uint64_t at_least, const std::uint64_t* count,
+                            std::uint64_t* poisoned, const Word* released) {
+  if (count) at_least += *count << 32;
   while (true) {
-    const std::uint64_t value = *word, over = *released;  // under way at the same time
+    const std::uint64_t value = *word, over = released ? *released : std::uint64_t{0};  // both in flight
     if (static_cast<std::int64_t>(value - at_least) >= 0) break;
     if (over == 0) continue;
     *poisoned = 1;
     break;
   }
-  __threadfence_system();  // nothing that follows is read before
+  __threadfence_system();  // before later reads
 }
 
-__global__ void write_replay_kernel(GPU_VOLATILE(std::uint64_t) * word, const std::uint64_t* count,
-                                    const std::uint64_t* poisoned, std::uint32_t number) {
-  if (*poisoned != 0) return;
-  __threadfence_system();  // what was written before is seen first
-  *word = *count << 32 | number;
+__global__ void write_kernel(Word* word, std::uint64_t value, const std::uint64_t* count,
+                             const std::uint64_t* poisoned) {
+  if (count && *poisoned != 0) return;
+  if (count) value += *count << 32;
+  __threadfence_system();  // after earlier writes
+  *word = value;
 }
 
-std::uint64_t* plain(const Flag64* flag) {
-  return const_cast<std::uint64_t*>(reinterpret_cast<const std::uint64_t*>(flag));
+__global__ void resolve_kernel(const GPU_GRID_CONSTANT ResolveArgs args) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i >= 2 * args.ranks) return;
+  const auto load = [](const auto& flags, int k) { return *reinterpret_cast<const Word* const*>(&flags)[k]; };
+  const std::uint64_t word = load(args.shown, i), theirs = load(args.given_up, i % args.ranks),
+                      own = load(args.given_up, args.rank);
+  args.table[i] = theirs == 0 && own == 0 ? args.address(i, word, args.bases) : 0;
 }
 
-const void* const kResolve = GPU_KERNEL(resolve_kernel);
-template <typename Word>
-const void* wait_address() {
-  return GPU_KERNEL(wait_kernel<Word>);
-}
-template <typename Word>
-const void* write_address() {
-  return GPU_KERNEL(write_kernel<Word>);
-}
+const void* const kWait = GPU_KERNEL(wait_kernel);
+const void* const kWrite = GPU_KERNEL(write_kernel);
 const void* const kCountReplay = GPU_KERNEL(count_replay_kernel);
-const void* const kWaitReplay = GPU_KERNEL(wait_replay_kernel);
-const void* const kWriteReplay = GPU_KERNEL(write_replay_kernel);
-[[maybe_unused]] const bool kEntered[] = {enter_kernel(wait_address<std::uint32_t>()),
-                                          enter_kernel(write_address<std::uint32_t>()),
-                                          enter_kernel(wait_address<std::uint64_t>()),
-                                          enter_kernel(write_address<std::uint64_t>()),
-                                          enter_kernel(kCountReplay),
-                                          enter_kernel(kWaitReplay),
-                                          enter_kernel(kWriteReplay),
-                                          enter_kernel(kResolve)};
+const void* const kResolve = GPU_KERNEL(resolve_kernel);
+[[maybe_unused]] const bool kEntered[] = {enter_kernel(kWait), enter_kernel(kWrite),
+                                          enter_kernel(kCountReplay), enter_kernel(kResolve)};
 
 template <typename... Arguments>
 void start(int device, Stream stream, const void* kernel, unsigned threads, Arguments... arguments) {
@@ -90,38 +55,22 @@ void start(int device, Stream stream, const void* kernel, unsigned threads, Argu
 
 }  // namespace flags
 
-template <typename Word>
-void launch_wait(int device, Stream stream, const Word* word, Word at_least) {
-  start(device, stream, wait_address<Word>(), 1, word, at_least);
+void launch_wait(int device, Stream stream, const Flag* flag, std::uint64_t at_least,
+                 const Replays& replays) {
+  start(device, stream, kWait, 1, flag, at_least, replays.count, replays.poisoned, replays.released);
 }
-template void launch_wait(int, Stream, const std::uint32_t*, std::uint32_t);
-template void launch_wait(int, Stream, const std::uint64_t*, std::uint64_t);
 
-template <typename Word>
-void launch_write(int device, Stream stream, Word* word, Word value) {
-  start(device, stream, write_address<Word>(), 1, word, value);
+void launch_write(int device, Stream stream, Flag* flag, std::uint64_t value, const Replays& replays) {
+  start(device, stream, kWrite, 1, flag, value, replays.count, replays.poisoned);
 }
-template void launch_write(int, Stream, std::uint32_t*, std::uint32_t);
-template void launch_write(int, Stream, std::uint64_t*, std::uint64_t);
+
+void launch_count_replay(int device, Stream stream, const Replays& replays) {
+  start(device, stream, kCountReplay, 1, replays.count);
+}
 
 void launch_resolve(int device, Stream stream, const ResolveArgs& args) {
   static_assert(2 * kMostResolved <= 1024 && sizeof(ResolveArgs) <= 4096);
   start(device, stream, kResolve, 2 * kMostResolved, args);
-}
-
-void launch_count_replay(int device, Stream stream, const Replays& replays) {
-  start(device, stream, kCountReplay, 1, plain(replays.count));
-}
-
-void launch_wait_replay(int device, Stream stream, const Flag64* flag, const Replays& replays,
-                        std::uint32_t ago, std::uint32_t number) {
-  start(device, stream, kWaitReplay, 1, plain(flag), plain(replays.count), plain(replays.poisoned),
-        plain(replays.released), ago, number);
-}
-
-void launch_write_replay(int device, Stream stream, Flag64* flag, const Replays& replays,
-                         std::uint32_t number) {
-  start(device, stream, kWriteReplay, 1, plain(flag), plain(replays.count), plain(replays.poisoned), number);
 }
 
 }  // namespace mpi_gdr::gpu

@@ -1,6 +1,5 @@
-// Kernels of one thread that wait for a flag and write one where the driver cannot (driver.hpp), because it
-// is an old one, or because the value is known only when the device comes to it; and the one that looks where
-// others have their buffers.
+// Kernels of one thread that wait for flags and write them where the driver cannot (driver.hpp): it is too
+// old, or the value depends on the replay. And the kernel of DeviceQueue::resolve().
 #pragma once
 
 #include <cstdint>
@@ -10,20 +9,10 @@
 
 namespace mpi_gdr::gpu {
 
-// As DriverDevice::wait_word and write_word. The thread that polls keeps a place on the device until the flag
-// comes.
-template <typename Word>
-void launch_wait(int device, Stream stream, const Word* word, Word at_least);
-template <typename Word>
-void launch_write(int device, Stream stream, Word* word, Word value);
-// As DeviceQueue's.
+// As DeviceQueue's. A waiting kernel occupies a multiprocessor's slot.
+void launch_wait(int device, Stream stream, const Flag* flag, std::uint64_t at_least, const Replays& replays);
+void launch_write(int device, Stream stream, Flag* flag, std::uint64_t value, const Replays& replays);
 void launch_count_replay(int device, Stream stream, const Replays& replays);
-void launch_wait_replay(int device, Stream stream, const Flag64* flag, const Replays& replays,
-                        std::uint32_t ago, std::uint32_t number);
-void launch_write_replay(int device, Stream stream, Flag64* flag, const Replays& replays,
-                         std::uint32_t number);
-
-// DeviceQueue::resolve().
 void launch_resolve(int device, Stream stream, const ResolveArgs& args);
 
 }  // namespace mpi_gdr::gpu

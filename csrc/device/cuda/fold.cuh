@@ -11,7 +11,7 @@ namespace mpi_gdr::kernels::MPI_GDR_ISA {
 using Args = LaunchArgs;
 
 template <typename Codec, typename Op, bool kScaled, int kCapacity>
-__global__ void __launch_bounds__(gpu::kThreads)
+__global__ void __launch_bounds__(gpu::kThreads, gpu::kBlocksPerMultiprocessor)
     fold_kernel(const GPU_GRID_CONSTANT FoldArgs<kCapacity> args) {
   fold_elements<Codec, Op, kScaled>(args, std::uint64_t{blockIdx.x} * gpu::kThreads + threadIdx.x,
                                     std::uint64_t{gridDim.x} * gpu::kThreads);
@@ -28,7 +28,7 @@ struct FoldKernel {
 };
 
 template <typename Codec, typename Op, bool kScaled>
-__global__ void __launch_bounds__(gpu::kThreads)
+__global__ void __launch_bounds__(gpu::kThreads, gpu::kBlocksPerMultiprocessor)
     fold_resolved_kernel(const GPU_GRID_CONSTANT ResolvedFoldArgs args) {
   __shared__ ResolvedFold resolved;
   if (threadIdx.x == 0) resolve_fold<Codec>(args, resolved);

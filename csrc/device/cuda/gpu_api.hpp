@@ -1,5 +1,5 @@
 // The runtime of a family of GPUs under names that CUDA and HIP share: GPU(MemcpyAsync) is cudaMemcpyAsync.
-// Everything of this folder but driver.* keeps to them.
+// All of this folder except driver.* uses these.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@
 #include <cuda_runtime_api.h>
 #define GPU(name) cuda##name
 #define GPU_TEXT(name) "cuda" #name
-#define GPU_GRID_CONSTANT __grid_constant__  // the kernel reads its arguments where the launch has put them
+#define GPU_GRID_CONSTANT __grid_constant__  // the kernel reads its arguments without a copy
 #endif
 
-// What a launch calls a kernel, and a word that others write while a kernel reads it. The host compiles
-// kernels, too, for tests, and defines both otherwise.
+// A kernel's address for a launch, and a word that others write while a kernel reads it. Tests, whose kernels
+// the host's compiler compiles, define both otherwise.
 #ifndef GPU_KERNEL
 #define GPU_KERNEL(...) reinterpret_cast<const void*>(&__VA_ARGS__)
 #define GPU_VOLATILE(Word) volatile Word
@@ -43,5 +43,5 @@ std::string text(GPU(Error_t) status);
 
 }  // namespace mpi_gdr::gpu
 
-// A call into the runtime that must succeed: GPU_CALL(device, MemcpyAsync, dst, src, bytes, ...).
+// Calls the runtime and throws on an error: GPU_CALL(device, MemcpyAsync, dst, src, bytes, ...).
 #define GPU_CALL(device, name, ...) ::mpi_gdr::gpu::check(GPU(name)(__VA_ARGS__), GPU_TEXT(name), device)

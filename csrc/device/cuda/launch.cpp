@@ -21,7 +21,7 @@ std::string text(GPU(Error_t) status) {
 
 void check(GPU(Error_t) status, const char* call, int device) {
   if (status == GPU(Success)) return;
-  // What was only refused would be found again by the next call for the last error.
+  // Clears it: it is not sticky, but the next caller of GetLastError would get it.
   static_cast<void>(GPU(GetLastError)());
   fail(ErrorCode::System, call, " on device ", device, ": ", text(status));
 }

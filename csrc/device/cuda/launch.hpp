@@ -1,4 +1,4 @@
-// Launching kernels, and the list of all there are.
+// Launches kernels, and lists all of them.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace mpi_gdr {
 struct LaunchArgs : ReduceArgs {
   gpu::Stream stream = nullptr;
   int device = 0;
-  unsigned most_blocks = 1;                  // those that run at once
-  const ResolvedReduce* resolved = nullptr;  // of which this is the reduction; null: of none
+  unsigned most_blocks = 1;                  // that the device runs concurrently
+  const ResolvedReduce* resolved = nullptr;  // whose reduction this is; null: none
 };
 
 namespace kernels {
@@ -24,18 +24,18 @@ MPI_GDR_FAMILIES(cuda, LaunchArgs)
 
 namespace gpu {
 
-// 2048 threads fill a multiprocessor. More would only wait for these to end.
+// These fill a multiprocessor, with 64 registers for each thread. More would only wait for these to end.
 inline constexpr unsigned kThreads = 256;
-inline constexpr unsigned kBlocksPerMultiprocessor = 8;
+inline constexpr unsigned kBlocksPerMultiprocessor = 4;
 
-// For static initialisers: each kernel of the library is on the list before anything is launched.
+// Lists a kernel. For static initialisers, so that the list is complete before the first launch.
 bool enter_kernel(const void* kernel);
-// Loads all of them onto the current device, which may wait for it. A kernel that is loaded by its first
-// launch may wait for work that waits for a flag.
+// Loads all kernels onto the current device, and may wait for it. Loaded by its first launch, a kernel could
+// wait for work that waits for a flag.
 void load_kernels(int device);
 
-// With enough blocks for so many threads (at least 1), most_blocks at most: the kernel covers the rest in
-// strides. `parameters`: the kernel's only argument.
+// Starts blocks for this many threads (at least 1), at most most_blocks: the kernel strides over the rest.
+// `parameters`: the kernel's only argument.
 void launch(const void* kernel, std::uint64_t threads, void* parameters, const LaunchArgs& args);
 
 }  // namespace gpu

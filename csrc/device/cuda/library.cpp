@@ -1,5 +1,4 @@
-// The shared library as others see it: one function, and behind it the devices, each opened when it is asked
-// for.
+// The shared library's exported function, and its devices, each opened on first use.
 #include "device/library.hpp"
 
 #include <cstdio>
@@ -61,7 +60,7 @@ class CudaLibrary : public DeviceLibrary {
     std::string why;
     const int count = device_count(why);
     if (index >= 0 && index < count) return;
-    if (count == 0) fail(ErrorCode::InvalidUsage, "device=", index, ": there is none: ", why);
+    if (count == 0) fail(ErrorCode::InvalidUsage, "device=", index, ": no device is available: ", why);
     fail(ErrorCode::InvalidUsage, "device=", index, " is not in 0..", count - 1);
   }
 
@@ -74,7 +73,7 @@ class CudaLibrary : public DeviceLibrary {
 
 extern "C" __attribute__((visibility("default"))) mpi_gdr::DeviceLibrary* mpi_gdr_device_library(
     int interface) {
-  // Never destroyed: at the end of the process the driver may be gone before.
+  // Never destroyed: the driver may end before the process does.
   static auto* const library = new mpi_gdr::CudaLibrary;
   return interface == mpi_gdr::kDeviceInterface ? library : nullptr;
 }

@@ -1,5 +1,4 @@
-// Arithmetic on registers full of doubles whose rounding errors are kept. Only host/exact_fold.hpp includes
-// this.
+// Arithmetic on registers of doubles that keeps the rounding errors. Only host/exact_fold.hpp includes this.
 //
 // Sources: TwoSum of Knuth, The Art of Computer Programming 2, 4.2.2; rounding to odd of Boldo, Melquiond,
 // "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd" (IEEE Transactions
@@ -46,9 +45,9 @@ struct TwoSum {
   }
 };
 
-// `nearest` + `rest`, of which the first is the sum rounded to nearest, rounded to odd instead: truncated,
-// and the lowest bit is set if that lost something. Rounded again to two bits less or fewer, that is the
-// exact sum rounded. An infinity, whose rest is NaN, stays.
+// `nearest` + `rest`, a sum rounded to nearest and its error, rounded to odd instead: truncated, with the
+// lowest bit set if that lost something. Rounded again to two bits less or fewer, it is the exact sum
+// rounded. An infinity, whose rest is NaN, stays.
 inline Doubles to_odd(Doubles nearest, Doubles rest) {
   const Longs negative = std::bit_cast<Longs>(rest < 0);
   const Longs inexact = negative | std::bit_cast<Longs>(rest > 0);
@@ -56,17 +55,16 @@ inline Doubles to_odd(Doubles nearest, Doubles rest) {
   return std::bit_cast<Doubles>((bits(nearest) + away) | (inexact & 1));
 }
 
-// Rounded to odd to 16 bits, which is enough for what is rounded again to 11 bits or fewer and not too many
-// for float32's subnormal numbers: those above half of bfloat16's least have as many.
+// Rounded to odd to 16 bits: enough to be rounded again to 11 bits or fewer, and not too many for float32's
+// subnormal numbers, of which those above half of bfloat16's least have as many.
 inline Singles to_odd_float(Doubles v) {
   constexpr std::int64_t kLost = (std::int64_t{1} << 37) - 1;
   const Longs odd = (bits(v) | ((bits(v) & kLost) + kLost)) & ~kLost;
   return __builtin_convertvector(std::bit_cast<Doubles>(odd), Singles);
 }
 
-// Changes the terms, but not their sum, until each is the sum of itself and the next one rounded to nearest:
-// at most half a unit in the last place of the one before it, and zeros last. Returns the lanes where that
-// took too long; NaNs stay NaNs.
+// Changes the terms, but not their sum, until each is its sum with the next one rounded to nearest: at most
+// half a unit in the last place of the one before, zeros last. NaNs stay NaNs. Returns unfinished lanes.
 inline Longs separate(Doubles* terms, int count) {
   Longs changed;
   int passes = 0;
@@ -83,7 +81,7 @@ inline Longs separate(Doubles* terms, int count) {
 }
 
 // v - quotient * divisor, exactly, where the quotient is v / divisor rounded to nearest and nothing
-// underflows: the products with either half of the quotient have at most 53 bits.
+// underflows: products with either half of the quotient have at most 53 bits.
 static_assert(kMostExactSources <= 1 << 26);
 inline Doubles remainder(Doubles v, Doubles quotient, double divisor) {
   const Doubles high = std::bit_cast<Doubles>(bits(quotient) & ~((std::int64_t{1} << 27) - 1));
@@ -95,14 +93,13 @@ inline Doubles quotient_to_odd(Doubles v, double divisor) {
   return to_odd(nearest, remainder(v, nearest, divisor));
 }
 
-// (high + low) / divisor for two separate terms, of which the second may be rounded to odd; high is 0 or at
-// least 2^-800. Rounded to nearest if kNearest, else to odd.
+// (high + low) / divisor, to nearest if kNearest, else to odd. Separate terms; high is 0 or at least 2^-800.
 template <bool kNearest>
 Doubles quotient(Doubles high, Doubles low, double divisor) {
   const Doubles nearest = high / divisor;
   const TwoSum rest(remainder(high, nearest, divisor), low);
   const Doubles odd = to_odd(rest.sum, rest.error);
-  // The quotient of a tiny rest may underflow to -0. All that is less than the units of `nearest` is alike.
+  // The quotient of a tiny rest may underflow to -0. Any value below the units of `nearest` is equivalent.
   const Doubles tiny = std::bit_cast<Doubles>((bits(odd) & INT64_MIN) | bits(Doubles{} + 0x1p-900));
   const Longs less = std::bit_cast<Longs>(odd != 0) & std::bit_cast<Longs>(magnitude(odd) < 0x1p-900);
   const TwoSum both(nearest, quotient_to_odd(select(less, tiny, odd), divisor));

@@ -1,7 +1,7 @@
-// Sums rounded once (ReduceArgs::exact). A strip of elements is summed in doubles with the errors of the
-// additions kept in further doubles, the terms. Few terms are tried first; where an error falls out of the
-// last one, the strip is summed again with more. Elements for which that is not enough, or whose partial sums
-// overflow, are summed by a Superaccumulator. Only host/fold.hpp includes this.
+// Sums rounded once (ReduceArgs::exact). A strip of elements is summed in doubles, with the errors of the
+// additions in further doubles, the terms. If an error falls out of the last of few terms, the strip is
+// summed again with more. Elements for which that is not enough, or whose partial sums overflow, use a
+// Superaccumulator. Only host/fold.hpp includes this.
 #pragma once
 
 #include <algorithm>
@@ -20,15 +20,15 @@ namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 inline constexpr int kMostTerms = 8;  // of a sum: as many sources never lose anything
 
-// Whether sums in double are exact by themselves, of up to kMostExactSources.
+// Sums of up to kMostExactSources are exact in double.
 template <typename Codec>
 concept ShortSpan = requires { Codec::kShortSpan; };
 
-// A strip of the codec's type as doubles, in whatever order is cheapest.
+// A strip of the codec's type as doubles, in the order that is cheapest.
 template <typename Codec>
 struct Strip {
   using Stored = typename Codec::Stored;
-  // Registers full. Sums of doubles take two each, and AVX2 has 16.
+  // Registers. Sums of doubles take two each, and AVX2 has 16.
   static constexpr int kParts = std::is_same_v<Stored, double> && kVectorBytes < 64 ? 2 : 4;
   static constexpr std::size_t kElements = kParts * kLanes;
 
@@ -101,14 +101,13 @@ class ExactFold {
   }
 
  private:
-  // Begins with the number of terms that the strip before this one took.
+  // Begins with the number of terms of the previous strip.
   void sum() {
     if constexpr (!kDouble)
       if (terms_ == 1 && sum_quickly<1>()) return;
     if (terms_ > 2 || !sum_quickly<2>()) sum_fully();
   }
 
-  // Returns whether the result is right.
   template <int kTerms>
   bool sum_quickly() {
     Doubles head[kParts], low[kParts]{}, next[kParts];
@@ -145,7 +144,7 @@ class ExactFold {
     return !any(wrong);
   }
 
-  // The quotient of one or two terms. Returns where it is not right.
+  // The quotient of one or two terms. Returns the lanes where it is wrong.
   template <int kTerms>
   Longs divide_quickly(Doubles head, Doubles low, Doubles& result) const {
     if constexpr (kTerms == 1) {
@@ -165,7 +164,6 @@ class ExactFold {
     return wrong;
   }
 
-  // With as many terms as it takes.
   void sum_fully() {
     Doubles terms[kMostTerms][kParts], next[kParts];
     Longs unsure[kParts]{};
@@ -202,7 +200,7 @@ class ExactFold {
     if (any(all)) sum_slowly(unsure);
   }
 
-  // The quotient of separate terms: rounded to nearest for double, else to odd. `head` was the first before.
+  // The quotient of separate terms, to nearest for double, else to odd. `head`: the first before separate().
   Doubles rounded(Doubles head, const Doubles* terms, int used, Longs& unsure) const {
     const Doubles high = terms[0];
     const Doubles low = used == 1 ? Doubles{} : used == 2 ? terms[1] : to_odd(terms[1], terms[2]);
@@ -222,7 +220,6 @@ class ExactFold {
     return select(kept, head, result);
   }
 
-  // The unsure elements.
   void sum_slowly(const Longs* unsure) {
     for (std::size_t i = 0; i < kStrip; ++i) {
       const std::size_t part = i / kLanes, lane = i % kLanes;

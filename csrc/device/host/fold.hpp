@@ -1,6 +1,5 @@
-// The elementwise loop behind host::reduce (MPI_GDR_FOLD of kernels/portable.hpp). Plain loops over blocks
-// that fit the first-level cache, left to the compiler's vectoriser. No state, no allocation. Only
-// kernels/fold.hpp includes this.
+// The elementwise loop of host::reduce (MPI_GDR_FOLD of kernels/portable.hpp): plain loops over blocks that
+// fit the first-level cache, for the compiler's vectoriser. Only kernels/fold.hpp includes this.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +10,8 @@
 #include "device/kernels/codecs.hpp"
 #include "device/kernels/operations.hpp"
 
-// dst may equal a source exactly, so a store never changes what a later iteration loads; without this promise
-// the compiler guards the vector loop with an overlap check that in-place calls fail.
+// dst may equal a source exactly, so a store never changes what a later iteration loads. Without this promise
+// the vector loop has an overlap check that in-place calls fail.
 #if defined(__clang__)
 #define MPI_GDR_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -23,15 +22,14 @@ namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 using Args = ReduceArgs;
 
-// 1024 elements of the widest type take 16 KiB: the partial results stay in the first-level cache while every
-// source is streamed through once.
+// 1024 elements of the widest type take 16 KiB: partial results stay in the first-level cache.
 inline constexpr std::size_t kBlock = 1024;
 
-// Codecs that convert kVectors registers full at once, better than the vectoriser does.
+// Codecs that convert kVectors registers at once, better than the vectoriser.
 template <typename Codec>
 concept ConvertsVectors = requires { Codec::kVectors; };
 
-// As fold() on the whole registers full that there are; returns how many elements those are.
+// As fold(), on whole registers; returns the number of elements done.
 template <ConvertsVectors Codec, typename Op, bool kScaled>
 std::size_t fold_vectors(const ReduceArgs& args) {
   using Stored = typename Codec::Stored;
@@ -56,7 +54,7 @@ std::size_t fold_vectors(const ReduceArgs& args) {
   const auto source = [&](int k) { return static_cast<const Stored*>(args.sources[k]); };
   Stored* const dst = static_cast<Stored*>(args.dst);
   Floats partial[Codec::kVectors];
-  if (args.source_count == 2) {  // by itself, because a loop over two sources takes as long as their sum
+  if (args.source_count == 2) {  // a loop over two sources takes as long as their sum
     const Stored *const first = source(0), *const second = source(1);
     for (std::size_t base = 0; base < end; base += kStep) {
       load(first + base, partial);

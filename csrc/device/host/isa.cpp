@@ -14,7 +14,7 @@ namespace mpi_gdr::host {
 namespace {
 
 #ifdef MPI_GDR_X86_KERNELS
-// Which not every compiler's __builtin_cpu_supports knows by name.
+// Not every compiler's __builtin_cpu_supports has this name.
 bool has_f16c() {
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
@@ -24,7 +24,7 @@ bool has_f16c() {
 }  // namespace
 
 std::span<const Isa> available_isas() {
-  // Allocates nothing: the first reduction asks.
+  // Allocates nothing: the first reduction calls it.
   struct List {
     std::array<Isa, 4> isas{Isa::Baseline};
     std::size_t count = 1;
@@ -33,7 +33,7 @@ std::span<const Isa> available_isas() {
   static const List available = [] {
     List list;
 #ifdef MPI_GDR_X86_KERNELS
-    // These ask the operating system, too, whether it keeps the registers.
+    // These also check that the operating system keeps the registers.
     if (__builtin_cpu_supports("avx2") && has_f16c()) list.add(Isa::Avx2);
     if (has_f16c() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {

@@ -1,6 +1,5 @@
-// The instruction sets that the kernels are compiled for. Which one runs is chosen once per process, by what
-// the processor has; results are the same bit for bit, but for the payload of a NaN that is
-// made of two.
+// The instruction sets that the kernels are compiled for. One is chosen once per process, by the processor;
+// results are equal bit for bit, except the payload of a NaN that is made of two.
 #pragma once
 
 #include <span>
@@ -18,7 +17,7 @@ enum class Isa {
   Avx512Bf16,
 };
 
-// That were compiled and that this processor has, the widest last.
+// Compiled and supported by this processor, the widest last.
 std::span<const Isa> available_isas();
 // The widest, or that of MPI_GDR_SIMD. Throws Error(InvalidUsage) if that is not available.
 Isa selected_isa();

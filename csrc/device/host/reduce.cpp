@@ -1,4 +1,3 @@
-// The choice of the host's kernels, and the mode in which they compute.
 #include "common/float_mode.hpp"
 #include "device/device.hpp"
 #include "device/host/isa.hpp"
@@ -16,13 +15,11 @@ namespace host {
 namespace {
 
 using namespace kernels;
-// By what the processor has.
 constexpr Families<ReduceArgs> kKernels[] = {
     {baseline::reduce_floats, baseline::reduce_float8, baseline::reduce_complex, baseline::reduce_integers},
 #ifdef MPI_GDR_X86_KERNELS
     {avx2::reduce_floats, avx2::reduce_float8, avx2::reduce_complex, avx2::reduce_integers},
-    // GCC 12 makes fused operations of complex products where it may use AVX-512, also with the option
-    // against it.
+    // GCC 12 fuses operations of complex products for AVX-512, even with the option against it.
     {avx512::reduce_floats, avx512::reduce_float8, avx2::reduce_complex, avx512::reduce_integers},
     {avx512_bf16::reduce_floats, avx512::reduce_float8, avx2::reduce_complex, avx512::reduce_integers},
 #endif

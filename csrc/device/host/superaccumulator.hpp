@@ -1,5 +1,4 @@
-// A sum of doubles without rounding, for the few elements that the exact fold's faster ways cannot hold. On
-// the stack, used by one thread.
+// A sum of doubles without rounding, for elements beyond the exact fold's faster ways. Used by one thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What is refused before any kernel runs, the same on every device.
+// Refuses arguments before any kernel runs, equally on every device.
 #include "common/error.hpp"
 #include "device/kernels/reduce_families.hpp"
 

@@ -1,5 +1,5 @@
-// How each element type lies in memory (Stored) and in which type it is folded (Folded); the 8-bit floats are
-// in float8.hpp. Branch-free on values, so that the loops around them vectorise. Pure functions.
+// How each element type is stored (Stored) and in which type it is folded (Folded); the 8-bit floats are in
+// float8.hpp. Branch-free on values, so that the loops around them vectorise. Pure functions.
 #pragma once
 
 #include <bit>
@@ -23,8 +23,7 @@ struct PlainCodec {
   MPI_GDR_PORTABLE static Stored store(Folded v) { return v; }
 };
 
-// A register full, as the compilers' vector extension has it: for what GCC 12 does not vectorise well by
-// itself. Threads of a GPU have no such registers.
+// A register, by the compilers' vector extension, for loops that GCC 12 vectorises badly. Not on GPUs.
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
 #define MPI_GDR_VECTOR_REGISTERS
 #endif
@@ -41,8 +40,8 @@ typedef std::uint32_t Words __attribute__((vector_size(kVectorBytes)));
 inline constexpr std::size_t kFloats = kVectorBytes / sizeof(float);
 #endif
 
-// Integer arithmetic for processors without an instruction for it; the loop still vectorises. The rest
-// convert registers full (host/fold.hpp), to the same bits, and a GPU of NVIDIA has one instruction for each.
+// Integer arithmetic where no instruction converts; the loop still vectorises. Other processors convert
+// registers (host/fold.hpp) to the same bits, and NVIDIA GPUs have one instruction for each.
 struct Float16Codec {
   using Stored = std::uint16_t;
   using Folded = float;
@@ -54,8 +53,7 @@ struct Float16Codec {
     return value;
 #else
     const std::uint32_t magnitude = v & 0x7fffu;
-    // The exponent bias grows by 112; infinities and NaNs need the same step again to reach the all-ones
-    // exponent.
+    // The exponent bias grows by 112; infinities and NaNs need that again to reach the all-ones exponent.
     const std::uint32_t rebias = magnitude >= 0x7c00u ? (224u << 23) : (112u << 23);
     const std::uint32_t normal = (magnitude << 13) + rebias;
     // Converted as an integer, not as a float32 subnormal.
@@ -74,12 +72,12 @@ struct Float16Codec {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     const std::uint32_t sign = (bits >> 16) & 0x8000u;
-    // A NaN keeps what fits of its payload and becomes a quiet one, as the instructions do it.
+    // A NaN keeps what fits of its payload and becomes quiet, as by the instructions.
     const std::uint32_t quiet = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
     const std::uint32_t special = magnitude > 0x7f800000u ? quiet : 0x7c00u;
     // Half an ulp less a bit, plus the lowest kept bit: round to nearest even. Carries run into the exponent.
     const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    // One ulp of 0.5 is the smallest binary16 subnormal: the addition rounds for us.
+    // One ulp of 0.5 is the smallest binary16 subnormal: the addition rounds.
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) -
                                     std::bit_cast<std::uint32_t>(0.5f);
     const std::uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
@@ -89,7 +87,7 @@ struct Float16Codec {
 #if defined(__F16C__) && defined(MPI_GDR_VECTOR_REGISTERS)
   static constexpr std::size_t kVectors = 1;
 #ifdef __AVX512F__
-  // With a mask of all ones because GCC 12 warns of the undefined register in the form without.
+  // With a mask because GCC 12 warns of the undefined register in the form without.
   static void load(const Stored* from, Floats* to) {
     *to = _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
   }
@@ -118,9 +116,8 @@ struct BFloat16Codec {
   MPI_GDR_PORTABLE static Stored store(Folded v) { return static_cast<Stored>(rounded(v) >> 16); }
 
 #ifdef MPI_GDR_VECTOR_REGISTERS
-  // Two elements lie in a word of 32 bits, one where a float has them and one a shift away: fewer
-  // instructions than to widen the elements in order. Which lane holds which element does not matter
-  // between.
+  // A 32-bit word holds two elements, one where a float has it and one a shift away: fewer instructions than
+  // widening in order. The order of lanes does not matter meanwhile.
   static constexpr std::size_t kVectors = 2;
   static void load(const Stored* from, Floats* to) {
     Words words;
@@ -130,7 +127,7 @@ struct BFloat16Codec {
   }
   static void store(const Floats* from, Stored* to) {
 #ifdef __AVX512BF16__
-    // The instruction rounds as rounded() does, but takes what is subnormal in float32 for zero in any mode.
+    // The instruction rounds as rounded(), but takes float32 subnormals for zero in any mode.
     const Words magnitudes[] = {std::bit_cast<Words>(from[0]) & 0x7fffffffu,
                                 std::bit_cast<Words>(from[1]) & 0x7fffffffu};
     const auto subnormal = [](Words magnitude) {  // 0 becomes the largest number
@@ -149,12 +146,12 @@ struct BFloat16Codec {
 
  private:
 #ifdef __AVX512BF16__
-  // 0, 16, 1, 17, ...: an element of the lower half of a register, then one of the upper.
+  // An element of the lower half of a register, then one of the upper.
   typedef std::uint16_t Halves __attribute__((vector_size(kVectorBytes)));
   static constexpr Halves kAlternating = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 #endif
-  // To nearest even, in the upper half. Rounding may carry a NaN into infinity; the quiet bit keeps it one.
+  // To nearest even, in the upper half. Rounding may carry a NaN into infinity; the quiet bit keeps it a NaN.
   MPI_GDR_PORTABLE static std::uint32_t rounded(float v) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
     return v != v ? bits | 0x00400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
@@ -167,13 +164,12 @@ struct BFloat16Codec {
 #endif
 };
 
-// Real and imaginary part, as they lie in memory.
 template <typename T>
 struct Complex {
   T re, im;
 };
 
-// Part: the codec of either part.
+// `Part`: the codec of either part.
 template <typename Part>
 struct ComplexCodec {
   using Stored = Complex<typename Part::Stored>;

@@ -1,6 +1,6 @@
 // Conversions of the 8-bit floats to and from float32, bit for bit those of torch 2.13
-// (torch/headeronly/util/ Float8_*.h): to nearest, ties to even. What overflows becomes infinity (E5M2), the
-// largest finite number (E4M3FN, infinity too) or NaN (the others).
+// (torch/headeronly/util/ Float8_*.h): to nearest, ties to even. Overflow becomes infinity (E5M2), the
+// largest finite number (E4M3FN, infinity too) or NaN (others).
 //
 // Formats. E4M3FN, E5M2: OCP 8-bit Floating Point Specification 1.0. FNUZ: Noune et al., "8-bit Numerical
 // Formats for Deep Neural Networks", arXiv:2206.02915. E8M0FNU: OCP Microscaling Formats Specification 1.0.
@@ -13,8 +13,7 @@
 
 namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
-// condition ? a : b, by masks: compilers turn some of the conditional expressions here into branches, and a
-// loop with branches is not vectorised.
+// condition ? a : b, by masks: a conditional expression may become a branch, which is not vectorised.
 MPI_GDR_PORTABLE constexpr std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
   const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
   return (a & mask) | (b & ~mask);
@@ -26,7 +25,7 @@ enum class Specials : std::uint8_t {
   MinusZero,  // FNUZ: 0x80 is the only NaN, no infinity and no minus zero
 };
 
-// A sign, then an exponent with this bias, then kMantissa bits.
+// A sign, an exponent with this bias, then kMantissa bits.
 template <int kMantissa, int kBias, Specials kSpecials>
 struct Float8Codec {
   using Stored = std::uint8_t;
@@ -40,7 +39,7 @@ struct Float8Codec {
     const std::uint32_t subnormal =
         std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * kUnit);
     const std::uint32_t finite = select(magnitude < kSmallestNormal, subnormal, normal);
-    if constexpr (kSpecials == Specials::Ieee)  // the mantissa tells infinity from NaN
+    if constexpr (kSpecials == Specials::Ieee)  // the mantissa distinguishes infinity and NaN
       return std::bit_cast<float>(sign | finite | select(magnitude >= kInfinity, 0x7f800000u, 0u));
     else if constexpr (kSpecials == Specials::OneNan)
       return std::bit_cast<float>(sign | select(magnitude == 0x7fu, 0x7fc00000u, finite));
@@ -57,7 +56,7 @@ struct Float8Codec {
     const std::uint32_t normal =
         (magnitude - (static_cast<std::uint32_t>(127 - kBias) << 23) + half + ((magnitude >> kShift) & 1u)) >>
         kShift;
-    // The ulp of this number is the smallest subnormal: the addition rounds for us.
+    // The ulp of this number is the smallest subnormal: the addition rounds.
     constexpr std::uint32_t grid = static_cast<std::uint32_t>(127 - kBias + kShift + 1) << 23;
     const std::uint32_t subnormal =
         std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(grid)) - grid;
@@ -81,8 +80,8 @@ struct Float8Codec {
   static constexpr std::uint32_t kInfinity = 0x7fu & ~((1u << kMantissa) - 1u);  // of E5M2
   static constexpr float kUnit =                                                 // the smallest subnormal
       std::bit_cast<float>(static_cast<std::uint32_t>(127 + 1 - kBias - kMantissa) << 23);
-  // The first float32 whose pattern has no place among the finite ones, however it is rounded: that of
-  // infinity, of NaN or of the sign. What rounds up to it from below becomes it by the carry.
+  // The first float32 beyond the finite patterns, however it is rounded: the pattern of infinity, NaN or the
+  // sign. Values that round up to it from below become it by the carry.
   static constexpr std::uint32_t kOverflow = ((kSpecials == Specials::Ieee     ? kInfinity
                                                : kSpecials == Specials::OneNan ? 0x7fu
                                                                                : 0x80u)
@@ -95,8 +94,7 @@ using Float8E5M2Codec = Float8Codec<2, 15, Specials::Ieee>;
 using Float8E4M3FNUZCodec = Float8Codec<3, 8, Specials::MinusZero>;
 using Float8E5M2FNUZCodec = Float8Codec<2, 16, Specials::MinusZero>;
 
-// The exponent of a float32 and nothing else: 2^-127 .. 2^127, 0xff is NaN. Signs are lost and zero becomes
-// 2^-127, as in torch.
+// The exponent of a float32: 2^-127 .. 2^127, 0xff is NaN. Signs are lost, zero becomes 2^-127, as in torch.
 struct Float8E8M0FNUCodec {
   using Stored = std::uint8_t;
   using Folded = float;

@@ -1,6 +1,6 @@
-// The loop over the elements, one instance per (codec, operation, scaled), and which instances the families
-// have in common. The loop is the processor's own: MPI_GDR_FOLD, which defines in this namespace
-//   Args                            ReduceArgs, or what is derived of it to say where the kernels run
+// The loop over the elements, one instance per (codec, operation, scaled), and the instances common to the
+// families. The loop is the processor's own: MPI_GDR_FOLD, which defines in this namespace
+//   Args                            ReduceArgs, or derived from it, with where the kernels run
 //   fold<Codec, Op, kScaled>(args)  checked arguments; kScaled: factor and divisor apply
 //   fold_exactly<Codec>(args)       sums of ReduceArgs::exact, where Args is ReduceArgs
 // Only the reduce_*.cpp beside it include this.
@@ -10,7 +10,7 @@
 
 #include "device/kernels/portable.hpp"
 #include "device/kernels/reduce_families.hpp"
-// Above the functions that call what it defines.
+// Before the functions that call its definitions.
 #include MPI_GDR_FOLD
 
 namespace mpi_gdr::kernels::MPI_GDR_ISA {
@@ -20,7 +20,6 @@ struct Typed {
   void (*fold)(const Args&);
 };
 
-// That of these which is for the type.
 template <std::size_t kCount>
 void fold_typed(const Args& args, const Typed (&all)[kCount]) {
   for (const Typed& one : all)
@@ -31,7 +30,6 @@ void fold_typed(const Args& args, const Typed (&all)[kCount]) {
 template <typename Codec>
 void fold_exactly(const ReduceArgs& args);
 
-// Sums of one codec, scaled only if the arguments ask for it.
 template <typename Codec>
 void fold_sum(const Args& args) {
   if constexpr (std::is_same_v<Args, ReduceArgs>)
@@ -42,7 +40,7 @@ void fold_sum(const Args& args) {
     fold<Codec, Add, true>(args);
 }
 
-// Every operation that real floats have.
+// Every operation of real floats.
 template <typename Codec>
 void fold_real(const Args& args) {
   if (args.op == ReduceOp::Product) return fold<Codec, Multiply, false>(args);

@@ -1,8 +1,6 @@
-// What one thread of a device does in a fold, and the arguments of all its threads. Plain functions:
-// the host fills in the arguments, and tests/fakecuda/test_folds.cpp calls them there.
-//
-// Elements are read and written 16 bytes at a time where all pointers agree modulo 16, but for the few at
-// either end; all of them one by one otherwise.
+// The work of one thread of a device in a fold, and the arguments of all its threads. Plain functions: the
+// host fills in the arguments, and tests/fakecuda/test_folds.cpp calls them there. Elements are accessed 16
+// bytes at a time where all pointers agree modulo 16, except a few at either end; otherwise one by one.
 #pragma once
 
 #include <bit>
@@ -16,7 +14,7 @@
 #include "device/kernels/operations.hpp"
 #include "device/kernels/portable.hpp"
 
-// So that the loads of several sources are on their way at once.
+// Overlaps the loads of several sources.
 #if defined(__CUDA_ARCH__) || defined(__clang__)
 #define MPI_GDR_UNROLL_SOURCES _Pragma("unroll 4")
 #else
@@ -25,7 +23,9 @@
 
 namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
-// The widest that a thread of a GPU loads at once. The compilers for GPUs know this type of theirs.
+inline constexpr int kLoadsInFlight = 4;  // that a thread issues before it uses the first
+
+// The widest load of a GPU's thread: a type of the GPU compilers.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 using Vector = uint4;
 #else
@@ -34,8 +34,7 @@ struct alignas(16) Vector {
 };
 #endif
 
-// All that a kernel is given: it lies in the launch itself, which holds 4 KiB at most, so that no memory of
-// the device has to be filled before.
+// A kernel's arguments, all in the launch (4 KiB at most): no device memory has to be filled before.
 template <int kCapacity>
 struct FoldArgs {
   void* dst;
@@ -53,7 +52,7 @@ inline constexpr int kFewSources = 8;
 inline constexpr int kMostSources = 480;
 static_assert(sizeof(FoldArgs<kMostSources>) <= 4096);
 
-// What is read and written as whole vectors. `differences`: the bits in which pointers differ from `dst`.
+// Sets the range of whole vectors. `differences`: the bits in which pointers differ from `dst`.
 template <typename Stored, typename Args>
 MPI_GDR_PORTABLE void split(Args& out, std::uintptr_t dst, std::uintptr_t differences) {
   const std::uintptr_t before = (sizeof(Vector) - dst % sizeof(Vector)) % sizeof(Vector);
@@ -65,7 +64,7 @@ MPI_GDR_PORTABLE void split(Args& out, std::uintptr_t dst, std::uintptr_t differ
   }
 }
 
-// `any`: the bits of all addresses.
+// `any`: the bits of all addresses. Throws InvalidUsage.
 template <typename Stored>
 void check_aligned(std::uintptr_t any, DataType dtype) {
   if (any % alignof(Stored) != 0)
@@ -73,8 +72,7 @@ void check_aligned(std::uintptr_t any, DataType dtype) {
          " bytes, as its elements must be on a device");
 }
 
-// On the host. Throws InvalidUsage for elements that are not aligned to their parts, which a device cannot
-// read.
+// On the host. Throws InvalidUsage for misaligned elements, which a device cannot read.
 template <typename Codec, int kCapacity>
 FoldArgs<kCapacity> fold_args(const ReduceArgs& args) {
   using Stored = typename Codec::Stored;
@@ -97,7 +95,7 @@ FoldArgs<kCapacity> fold_args(const ReduceArgs& args) {
   return out;
 }
 
-// launch(arguments) with the smaller or the larger kind of arguments. On the host.
+// Calls launch() with the smaller or larger kind of arguments. On the host. Throws InvalidUsage.
 template <typename Codec, typename Launch>
 void with_fold_args(const ReduceArgs& args, Launch launch) {
   if (args.source_count <= kFewSources)
@@ -109,7 +107,7 @@ void with_fold_args(const ReduceArgs& args, Launch launch) {
          ": a reduction on a device takes at most ", kMostSources, " sources");
 }
 
-// How many threads have anything to do.
+// The number of threads with work.
 template <typename Codec, int kCapacity>
 std::uint64_t useful_threads(const FoldArgs<kCapacity>& args) {
   const std::uint64_t singles = args.count - args.vectors * (sizeof(Vector) / sizeof(typename Codec::Stored));
@@ -121,7 +119,7 @@ MPI_GDR_PORTABLE void write(Access* to, Access value) {
   *to = value;
 }
 #ifdef __CUDA_ARCH__
-// nvcc takes the words apart again that were put together, and stores each by itself.
+// nvcc would store the words one by one.
 template <>
 MPI_GDR_PORTABLE inline void write(Vector* to, Vector value) {
   asm volatile("st.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x), "r"(value.y), "r"(value.z),
@@ -130,13 +128,12 @@ MPI_GDR_PORTABLE inline void write(Vector* to, Vector value) {
 }
 #endif
 
-// Where a result goes.
 template <typename Access, typename Stored, int kCapacity>
 MPI_GDR_PORTABLE void put(const FoldArgs<kCapacity>& args, std::uint64_t at, Access value) {
   write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dst) + at), value);
 }
 
-// Folds the elements that one access at element `at` covers. Access: Vector, or Stored for a single one.
+// Folds the elements of one access at element `at`. Access: Vector, or Stored for a single one.
 template <typename Access, typename Codec, typename Op, bool kScaled, typename Args, typename Scale>
 MPI_GDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::uint64_t at) {
   using Stored = typename Codec::Stored;
@@ -145,32 +142,32 @@ MPI_GDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::u
   struct Lanes {
     Stored lane[kLanes];
   };
-  const auto load = [&](int k, Folded* to) {
-    const Access access = *reinterpret_cast<const Access*>(static_cast<const Stored*>(args.sources[k]) + at);
-    const Lanes lanes = std::bit_cast<Lanes>(access);
-    for (std::size_t i = 0; i < kLanes; ++i) {
-      to[i] = Codec::load(lanes.lane[i]);
-      if constexpr (kScaled) to[i] = scaling.before(to[i]);
+  Folded partial[kLanes] = {};
+  for (int k = 0; k < args.source_count; k += kLoadsInFlight) {
+    Access loaded[kLoadsInFlight];
+    MPI_GDR_UNROLL_SOURCES
+    for (int j = 0; j < kLoadsInFlight; ++j)
+      if (k + j < args.source_count)
+        loaded[j] = *reinterpret_cast<const Access*>(static_cast<const Stored*>(args.sources[k + j]) + at);
+    MPI_GDR_UNROLL_SOURCES
+    for (int j = 0; j < kLoadsInFlight; ++j) {
+      if (k + j >= args.source_count) continue;
+      const Lanes lanes = std::bit_cast<Lanes>(loaded[j]);
+      for (std::size_t i = 0; i < kLanes; ++i) {
+        Folded next = Codec::load(lanes.lane[i]);
+        if constexpr (kScaled) next = scaling.before(next);
+        partial[i] = k + j == 0 ? next : Op::apply(partial[i], next);
+      }
     }
-  };
-  Folded partial[kLanes];
-  load(0, partial);
-  MPI_GDR_UNROLL_SOURCES
-  for (int k = 1; k < args.source_count; ++k) {
-    Folded next[kLanes];
-    load(k, next);
-    for (std::size_t i = 0; i < kLanes; ++i) partial[i] = Op::apply(partial[i], next[i]);
   }
   Lanes lanes;
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    if constexpr (kScaled) partial[i] = scaling.after(partial[i]);
-    lanes.lane[i] = Codec::store(partial[i]);
-  }
+  if constexpr (kScaled)
+    for (Folded& each : partial) each = scaling.after(each);
+  for (std::size_t i = 0; i < kLanes; ++i) lanes.lane[i] = Codec::store(partial[i]);
   put<Access, Stored>(args, at, std::bit_cast<Access>(lanes));
 }
 
-// The part of thread `first` of `step` threads. An element is read and written by one thread only, so dst may
-// equal a source. Args: FoldArgs, or ResolvedFold (resolved_fold.hpp).
+// Thread `first` of `step`. An element has one thread: dst may equal a source. Args: FoldArgs, ResolvedFold.
 template <typename Codec, typename Op, bool kScaled, typename Args>
 MPI_GDR_PORTABLE void fold_elements(const Args& args, std::uint64_t first, std::uint64_t step) {
   using Stored = typename Codec::Stored;

@@ -1,5 +1,4 @@
-// What is folded: the operations on two values of a folding type (or, of float, vectors of it), and the
-// scaling of sums. Pure functions.
+// Operations on two values of a folding type (or vectors of float), and the scaling of sums. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 
 namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
-// Wide enough that neither overflow nor integer promotion is undefined: results wrap.
+// Unsigned and wide enough that overflow and integer promotion are defined: results wrap.
 template <typename T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
@@ -33,8 +32,7 @@ struct Multiply {
   }
 };
 
-// A NaN on the left stays because every comparison with it is false; one on the right is taken because it
-// differs from itself.
+// A NaN on the left stays: comparisons with it are false. One on the right is taken: it differs from itself.
 struct Minimum {
   template <typename T>
   MPI_GDR_PORTABLE static T apply(T a, T b) {
@@ -49,7 +47,7 @@ struct Maximum {
   }
 };
 
-// (a + bi)(c + di) as torch computes it: no special treatment of infinities (C99's Annex G).
+// (a + bi)(c + di) as in torch: no special treatment of infinities (C99's Annex G).
 struct ComplexMultiply {
   template <typename C>
   MPI_GDR_PORTABLE static C apply(C a, C b) {
@@ -57,7 +55,7 @@ struct ComplexMultiply {
   }
 };
 
-// Of bits; on bools, which are 0 or 1, these are the logical operations.
+// On bits; on bools, which are 0 or 1, logical operations.
 struct Or {
   template <typename T>
   MPI_GDR_PORTABLE static T apply(T a, T b) {
@@ -79,8 +77,7 @@ struct Xor {
   }
 };
 
-// The multiplication before and the division after the fold, in the folding type. Args has the members
-// factor and divisor of ReduceArgs.
+// Multiplies before and divides after the fold, in the folding type. Args: factor and divisor of ReduceArgs.
 template <typename T>
 struct Scaling {
   template <typename Args>
@@ -100,24 +97,21 @@ struct Scaling {
 template <typename T>
   requires std::is_integral_v<T>
 struct Scaling<T> {
-  // The quotient of 32-bit integers, truncated, is exact in double, and that division has vector
-  // instructions.
-  using Quotient = std::conditional_t<sizeof(T) == 8, T, double>;
+  // The truncated quotient is exact, and these divisions have vector instructions.
+  using Quotient = std::conditional_t<sizeof(T) == 8, T, std::conditional_t<sizeof(T) == 4, double, float>>;
   template <typename Args>
   MPI_GDR_PORTABLE explicit Scaling(const Args& args) : divisor(static_cast<Quotient>(args.divisor)) {}
   MPI_GDR_PORTABLE T before(T v) const { return v; }
   MPI_GDR_PORTABLE T after(T v) const {
-    // Through int32 because vector units convert doubles to nothing narrower. That holds an unsigned quotient
-    // too: the divisor is at least 2, else nothing is scaled.
+    // Through int32: vector units convert doubles to nothing narrower. Unsigned quotients fit: divisor >= 2.
     if constexpr (sizeof(T) == 8)
       return v / divisor;
     else
-      return static_cast<T>(static_cast<std::int32_t>(static_cast<double>(v) / divisor));
+      return static_cast<T>(static_cast<std::int32_t>(static_cast<Quotient>(v) / divisor));
   }
   Quotient divisor;
 };
 
-// For the kernels that do not scale.
 struct NoScaling {
   template <typename Args>
   MPI_GDR_PORTABLE explicit NoScaling(const Args&) {}

@@ -1,20 +1,20 @@
 // The kernels of each family of types, one file each so that they compile side by side, and once for each
-// processor (portable.hpp). Their `args` have been checked, and the dtype is of the family.
+// processor (portable.hpp). `args` have been checked, and the dtype is of the family.
 //
-// What is compiled for a newer instruction set must stay among itself: all that these files define stands in
-// a namespace of the instruction set, and they use no inline function of others that the compiler may not
-// have inlined, because the linker keeps any one copy of such.
+// Code for a newer instruction set must not be linked into other code: all definitions of these files are in
+// a namespace of the instruction set, and call no inline function of others that might not be inlined, since
+// the linker keeps any one copy.
 #pragma once
 
 #include "device/device.hpp"
 
 namespace mpi_gdr::kernels {
 
-// Throws InvalidUsage for what device.hpp does not define.
+// Throws InvalidUsage for arguments that device.hpp does not define.
 void check(const ReduceArgs& args);
-[[noreturn]] void unexpected(DataType dtype);  // it is not of the family
+[[noreturn]] void unexpected(DataType dtype);  // not of the family
 
-// To stand in this namespace. `Args`: that of fold.hpp.
+// For this namespace. `Args`: that of fold.hpp.
 #define MPI_GDR_FAMILIES(isa, Args)                             \
   namespace isa {                                               \
   void reduce_floats(const Args& args); /* 16 bits and wider */ \
@@ -23,7 +23,6 @@ void check(const ReduceArgs& args);
   void reduce_integers(const Args& args); /* and Bool */        \
   }
 
-// Those of a processor.
 template <typename Args>
 struct Families {
   void (*floats)(const Args&);

@@ -4,7 +4,7 @@
 namespace mpi_gdr::kernels::MPI_GDR_ISA {
 namespace {
 
-// Where the sign matters.
+// Operations in which the sign matters.
 template <typename T>
 void fold_integer(const Args& args) {
   if (args.op == ReduceOp::Min) return fold<PlainCodec<T>, Minimum, false>(args);
@@ -12,7 +12,7 @@ void fold_integer(const Args& args) {
   fold<PlainCodec<T>, Add, true>(args);
 }
 
-// Where it does not: results wrap modulo 2^n, and bits are bits.
+// The others: results wrap modulo 2^n.
 template <typename T>
 void fold_bits(const Args& args) {
   if (args.op == ReduceOp::Product) return fold<PlainCodec<T>, Multiply, false>(args);

@@ -1,5 +1,5 @@
-// A fold whose addresses are taken from a table at execution (device/resolved.hpp): what a kernel is given,
-// and what one thread of each block makes of it for the others. Plain functions that the host compiles too.
+// A fold whose addresses come from a table at execution (device/resolved.hpp): the kernel's arguments, and
+// what one thread of each block resolves for the others. Plain functions that the host compiles too.
 #pragma once
 
 #include "device/kernels/fold_elements.hpp"
@@ -26,7 +26,7 @@ struct ResolvedFoldArgs {
 };
 static_assert(sizeof(ResolvedFoldArgs) <= 4096);
 
-// In memory that the threads of a block share.
+// In memory shared by the threads of a block.
 struct ResolvedFold {
   std::uint64_t count, head, vectors;  // as of FoldArgs
   double factor;
@@ -42,8 +42,7 @@ MPI_GDR_PORTABLE void put(const ResolvedFold& args, std::uint64_t at, Access val
     write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dsts[k]) + at), value);
 }
 
-// `reduce` is that of `args`, maybe in terms of a complex number's parts. On the host. Throws InvalidUsage
-// for too many sources and for elements that are not aligned.
+// On the host. `reduce`: maybe parts_of(). Throws InvalidUsage for too many sources, misaligned elements.
 template <typename Codec>
 ResolvedFoldArgs resolved_fold_args(const ReduceArgs& reduce, const ResolvedReduce& args) {
   if (reduce.source_count > kMostResolved || args.ranks > kMostResolved)
@@ -68,7 +67,7 @@ ResolvedFoldArgs resolved_fold_args(const ReduceArgs& reduce, const ResolvedRedu
   return out;
 }
 
-// How many threads have anything to do, at most.
+// Upper bound of the number of threads with work.
 template <typename Codec>
 std::uint64_t useful_threads(const ResolvedFoldArgs& args) {
   return args.count * sizeof(typename Codec::Stored) / sizeof(Vector) + 2 * sizeof(Vector);

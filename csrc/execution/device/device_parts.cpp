@@ -33,11 +33,11 @@ class Launcher {
     const bool alone = part.follows < 0 && part.depends_on < 0;
     DeviceQueue& before = alone ? target_.caller : first(part.on);
     used_others_ |= part.on == On::Others;
-    // What concludes is on the first queue, behind everything.
+    // `conclude` submits to the first queue, behind everything.
     if (is_last(i) && used_others_) target_.device.order(first(On::Others), *target_.queues[0]);
     part.program->launch(target_.device, queues_of(i), before, is_last(i) ? target_.conclude : nullptr);
-    // If the next part on the other queues waits for this one, it does so from now on, and not for what this
-    // one's queues get in between. If another part comes first there, that must not wait.
+    // If the next part on the other queues depends on this one, order it here: later it would also wait for
+    // the parts in between. If another part comes first on those queues, that part must not wait.
     const std::size_t next = next_elsewhere(i);
     if (next < parts_.size() && parts_[next].depends_on == static_cast<int>(i))
       target_.device.order(first(part.on), first(parts_[next].on));
@@ -62,7 +62,7 @@ class Launcher {
   bool used_others_ = false;
 };
 
-// By the progress role.
+// Used by the progress role.
 class Progress : public Execution {
  public:
   explicit Progress(std::shared_ptr<const DeviceParts> parts)
@@ -76,7 +76,7 @@ class Progress : public Execution {
     }
     return std::find(done_.begin(), done_.end(), false) == done_.end();
   }
-  // No peer is to blame for what has not begun.
+  // Without the parts that have not begun: no peer delays these.
   std::vector<int> pending_peers() const override {
     const auto is_over = [&](int before) { return before < 0 || done_[static_cast<std::size_t>(before)]; };
     std::vector<int> peers;
@@ -99,7 +99,7 @@ class Progress : public Execution {
 
 void DeviceParts::launch(const StreamTarget& target) const { Launcher(*this, target).run(); }
 
-// Those inside a node first: they tell its other ranks that what comes now is worth nothing.
+// Parts inside a node first: they notify its other ranks that later data is invalid.
 bool DeviceParts::release_device() const noexcept {
   bool through = true;
   for (const bool inside : {true, false})

@@ -2,7 +2,7 @@
 
 namespace mpi_gdr {
 
-// In the core alone: an inline variable would be another one in each library that includes the header.
+// In the core only: an inline variable would be a separate one in each library.
 std::atomic<int> Gate::holding_{0};
 
 }  // namespace mpi_gdr

@@ -1,9 +1,8 @@
-// Joins what only the host does (messages, the library's own collectives) to a device: it begins when the
-// device has come to enter(), and what the device does behind wait() comes when it is over. Unlike a
-// StreamExecution it has no place in a queue of its own: where the device waits is up to who calls wait().
+// Joins messages, which only the host carries, to a device: they begin when the device has executed enter(),
+// and the device's work behind wait() begins when they are over. Unlike a StreamExecution it has no queue:
+// the caller of wait() chooses where the device waits.
 //
-// Threads: enter(), wait() on issuing threads; open() by anyone; the rest by the holder of the progress
-// role.
+// Threads: enter() and wait() on issuing threads; open() on any; the rest by the holder of the progress role.
 #pragma once
 
 #include <atomic>
@@ -20,7 +19,7 @@ class Gate {
  public:
   // May synchronise the device (StreamFlagPool::acquire).
   explicit Gate(std::shared_ptr<StreamFlagPool> pool) : pool_(std::move(pool)), flags_(pool_->acquire(1)) {}
-  // Of one that was never entered the device may write the flag yet, below what the next user has written.
+  // If it was not entered, the device may write the flag later, below the value of the next user.
   ~Gate() {
     if (state_.load(std::memory_order_relaxed) == kAwaited) holding_.fetch_sub(1, std::memory_order_relaxed);
     entered() ? pool_->release(flags_) : pool_->leak();
@@ -28,25 +27,25 @@ class Gate {
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
-  // Behind all that `queue` holds now the host may begin. Once.
+  // The host begins behind earlier work of `queue`. Once.
   void enter(DeviceQueue& queue) { queue.write_flag(flags_.start(), flags_.base + 1); }
-  // Later work of `queue` waits until the host's part is over, well or not. Any number of times.
+  // Later work of `queue` waits until the host's part has completed or failed. Any number of times.
   void wait(DeviceQueue& queue) {
     if (state_.fetch_or(kAwaited, std::memory_order_relaxed) == 0)
       holding_.fetch_add(1, std::memory_order_relaxed);
     queue.wait_flag(flags_.end(), flags_.base + 1);
   }
-  // Whether some stream of this process waits for a message. What waits for the whole device then waits for
-  // the peer, which may wait for a later call of the same thread.
+  // Whether a stream of this process waits for a message. A call that synchronises the device would then wait
+  // for the peer, which may wait for a later call of the same thread.
   static bool any_holds_a_stream() { return holding_.load(std::memory_order_relaxed) > 0; }
 
   bool entered() const { return flags_.start()->load(std::memory_order_acquire) >= flags_.base + 1; }
-  // Of so many parts each calls leave() once, at its end.
+  // Each of the parts calls leave() once, at its end.
   void expect(int parts) { parts_ = parts; }
   void leave() noexcept {
     if (--parts_ == 0) open();
   }
-  // As if all parts were over.
+  // Ends all parts.
   void open() noexcept {
     flags_.end()->store(flags_.base + 1, std::memory_order_release);
     if (state_.fetch_or(kOpen, std::memory_order_relaxed) == kAwaited)
@@ -59,12 +58,12 @@ class Gate {
   int parts_ = 1;
   static constexpr int kAwaited = 1, kOpen = 2;
   std::atomic<int> state_{0};
-  static std::atomic<int> holding_;  // gates that are awaited, and not open
+  static std::atomic<int> holding_;  // number of gates that are awaited and not open
 };
 
 class GatedExecution : public Execution {
  public:
-  // `inner`, a message, is posted when the gate has been entered (null: at once) and it is its turn.
+  // `inner`, a message, is posted when the gate has been entered (null: at once) and `turn` has come.
   GatedExecution(std::unique_ptr<Execution> inner, std::shared_ptr<Gate> gate, MessageTurns::Turn turn)
       : inner_(std::move(inner)), gate_(std::move(gate)), turn_(std::move(turn)) {}
 

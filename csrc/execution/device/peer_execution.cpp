@@ -5,14 +5,11 @@
 #include <utility>
 
 #include "common/fnv1a.hpp"
-#include "execution/device/peer_rounds.hpp"
 
 namespace mpi_gdr {
 namespace {
 
-std::uint64_t stamp(std::uint64_t generation, std::uint64_t number) { return (generation << 32) | number; }
-
-// A plain copy as a sum of one source: of integers, which no kernel changes.
+// A plain copy as a sum of one source, of integers, so that no bit changes.
 ReduceArgs as_bytes(ReduceArgs args) {
   const std::size_t item = item_size(args.dtype);
   args.op = ReduceOp::Sum;
@@ -33,21 +30,17 @@ std::uint32_t call_digest(std::initializer_list<std::uint64_t> words) {
 PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
                              std::shared_ptr<const ipc::DeviceNode> node, std::uint64_t use,
                              std::uint32_t call, std::shared_ptr<StreamFlagPool> flags)
-    : schedule_(std::move(schedule)),
-      binding_(binding),
+    : DeviceProgram(std::move(schedule), binding, std::move(flags)),
       node_(std::move(node)),
       use_(use),
-      slot_(static_cast<int>(use % ipc::kSlots)),
-      generation_(use / ipc::kSlots + 1),
+      slot_{node_.get(), static_cast<int>(use % ipc::kSlots), use / ipc::kSlots + 1},
       call_(call),
-      flags_(std::move(flags)),
       mirrors_(!schedule_->originals.empty() && node_->size() <= kMostResolved && node_->any_group_memory()),
       compared_(static_cast<std::size_t>(node_->size())) {
   MPI_GDR_CHECK(!schedule_->messages && schedule_->lanes.size() <= 1 &&
                 schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
   shown_input_ = shown(binding_.input, Buffer::Input, use);
   shown_output_ = shown(binding_.output, Buffer::Output, use);
-  flags_.acquire(1);
 }
 
 std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint64_t use) const {
@@ -55,7 +48,7 @@ std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint6
   if (!mirrors_ || !memory ||
       std::none_of(schedule_->originals.begin(), schedule_->originals.end(), of_buffer))
     return 0;
-  // Others could not read single elements of it, nor say so.
+  // Others could not access single elements, and could not report it.
   if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
     return 0;
   const auto found = node_->find(memory, use);
@@ -64,7 +57,7 @@ std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint6
 
 void PeerExecution::resolve_addresses(DeviceQueue& queue) const {
   ResolveArgs args;
-  args.table = node_->table(slot_);
+  args.table = node_->table(slot_.slot);
   args.ranks = node_->size();
   args.stamp = shown_stamp(call_);
   args.rank = node_->rank();
@@ -72,46 +65,28 @@ void PeerExecution::resolve_addresses(DeviceQueue& queue) const {
     args.given_up[static_cast<std::size_t>(r)] = &node_->failed(node_->rank(), r);
   for (int kind = 0; kind < 2; ++kind)
     for (int r = 0; r < args.ranks; ++r)
-      args.shown[static_cast<std::size_t>(kind * args.ranks + r)] = &node_->shown(r, slot_, kind);
+      args.shown[static_cast<std::size_t>(kind * args.ranks + r)] = &node_->shown(r, slot_.slot, kind);
   args.bases = node_->bases();
   args.segments = ipc::DeviceSegments::kMax;
   queue.resolve(args);
 }
 
-void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
-                           const std::function<void()>& conclude) {
-  const int rank = node_->rank(), size = node_->size();
-  flags_.begin();
-  for (int r = 0; r < size; ++r)
-    node_->called(r, slot_, rank)
+void PeerExecution::submit(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) {
+  const int rank = node_->rank();
+  for (int r = 0; r < node_->size(); ++r)
+    node_->called(r, slot_.slot, rank)
         .store(called(r, binding_.send_counts, binding_.recv_counts), std::memory_order_release);
   DeviceQueue& queue = *queues[0];
   device.order(caller, queue);
-  // The slot is free when all have ended what they had there before.
-  if (generation_ > 1)
-    node_->each_peer([&](int r) { queue.wait_flag64(&node_->ended(rank, slot_, r), generation_ - 1); });
+  slot_.begin(queue);
   if (mirrors_) {
-    queue.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);
-    queue.write_flag64(&node_->shown(rank, slot_, 1), shown_output_);
+    queue.write_flag(&node_->shown(rank, slot_.slot, 0), shown_input_);
+    queue.write_flag(&node_->shown(rank, slot_.slot, 1), shown_output_);
   }
-  submit_all(queue);
-  node_->each_peer([&](int r) { queue.write_flag64(&node_->ended(r, slot_, rank), generation_); });
-  if (conclude) conclude();
-  queue.write_flag(flags_->end(), flags_->base + 1);
-}
-
-void PeerExecution::submit_all(DeviceQueue& queue) {
-  const int rank = node_->rank();
-  const auto signal = [&](std::uint32_t n) {
-    node_->each_peer(
-        [&](int r) { queue.write_flag64(&node_->notices(r, slot_, rank), stamp(generation_, n)); });
-  };
-  const auto wait = [&](int peer, std::uint32_t n) {
-    looked_ = false;  // by now a rank may have given up
-    queue.wait_flag64(&node_->notices(rank, slot_, peer), stamp(generation_, n));
-  };
   const auto local = [&](const Step& step) { submit(step, queue); };
-  submit_rounds(*schedule_, node_->size(), signal, local, wait);
+  // During a Wait a rank may have abandoned the operation: resolve again behind it.
+  submit_rounds(*schedule_, slot_, queue, local, [&] { looked_ = false; });
+  slot_.end(queue);
 }
 
 void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
@@ -121,10 +96,10 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
     if (to && to->buffer == Buffer::Input && shown_input_) return;
     if (from && from->buffer == Buffer::Output && shown_output_) return;
   }
-  const auto where = [&](const Slice& slice) { return peer_address(slice, binding_, node_.get(), slot_); };
+  const auto where = [&](const Slice& slice) { return slot_.address(slice, binding_); };
   const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
   if (mirrors_ && submit_resolved(step, local.args, queue)) return;
-  // A kernel is submitted in half the time of cudaMemcpyAsync, and is as fast where it moves whole vectors.
+  // A kernel's submission takes half the time of cudaMemcpyAsync, and with whole vectors it is as fast.
   const auto addresses = reinterpret_cast<std::uintptr_t>(local.args.dst) |
                          reinterpret_cast<std::uintptr_t>(local.args.sources[0]);
   if (local.kind == LocalStep::Kind::Copy && addresses % 16 == 0) return queue.reduce(as_bytes(local.args));
@@ -134,7 +109,7 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
 bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQueue& queue) {
   const std::size_t item = item_size(binding_.dtype);
   ResolvedReduce out;
-  out.table = node_->table(slot_);
+  out.table = node_->table(slot_.slot);
   out.ranks = node_->size();
   if (const Original* const at = schedule_->original(step.dst); at && at->buffer == Buffer::Output) {
     out.to_outputs = true;
@@ -151,7 +126,7 @@ bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQue
     resolved_.push_back(input ? ResolvedSource{owner, at->offset * item} : ResolvedSource{});
   }
   if (!is_resolved) return false;
-  if (!looked_) resolve_addresses(queue);  // behind the others' first Signal, and again behind each later one
+  if (!looked_) resolve_addresses(queue);
   looked_ = true;
   out.resolved = resolved_.data();
   out.reduce = is_reduction(step, args) ? args : as_bytes(args);
@@ -159,15 +134,12 @@ bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQue
   return true;
 }
 
-bool PeerExecution::advance() {
-  if (done_) return true;
+bool PeerExecution::carry() {
   compare_calls();
-  const bool ended = flags_->ended();
+  const bool ended = flags_.ended();
   look_for_failures(ended);
   if (!ended) return false;
   node_->note_end(use_);
-  flags_.over();
-  done_ = true;
   ++rounds_done_;
   return true;
 }
@@ -175,33 +147,33 @@ bool PeerExecution::advance() {
 void PeerExecution::look_for_failures(bool ended) const {
   const int rank = node_->rank();
   node_->each_peer([&](int r) {
-    // Its device will never come to what this one waits for.
+    // Its device will never raise the flags that this one waits for.
     if (node_->concerns(node_->refused(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),
            " could not launch its part of this operation, or of another one of the group, on its device");
-    // A rank that gave up has let its device go on with whatever was there, and said so before. Until this
-    // device has ended, it may yet turn out whom that rank waited for.
+    // A rank sets `failed` before it releases its device, whose data is then invalid. Not checked before this
+    // device has ended: until then pending_peers() may name the rank that caused it.
     if (ended && node_->concerns(node_->failed(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),
-           " has given up this operation or an earlier one of the group");
+           " has abandoned this operation or an earlier one of the group");
   });
 }
 
 std::uint64_t PeerExecution::called(int peer, const std::vector<std::uint64_t>& sent,
                                     const std::vector<std::uint64_t>& received) const {
-  if (sent.empty()) return stamp(generation_, call_);
+  if (sent.empty()) return slot_.stamp(call_);
   const auto r = static_cast<std::size_t>(peer);
-  return stamp(generation_, call_digest({call_, sent[r], received[r]}));
+  return slot_.stamp(call_digest({call_, sent[r], received[r]}));
 }
 
-// As far as they can still be seen: a host that is far ahead has written what it calls next in this slot.
+// Skips a host that is ahead: it has overwritten its word with the next call in this slot.
 void PeerExecution::compare_calls() {
   for (int r = 0; r < node_->size(); ++r) {
     if (r == node_->rank() || compared_[static_cast<std::size_t>(r)]) continue;
-    const std::uint64_t theirs = node_->called(node_->rank(), slot_, r).load(std::memory_order_acquire);
-    if (theirs >> 32 < generation_) continue;
-    if (theirs >> 32 == generation_ && theirs != called(r, binding_.recv_counts, binding_.send_counts))
-      fail(ErrorCode::Mismatch, "rank ", node_->member(r), " is in another call than this rank",
+    const std::uint64_t theirs = node_->called(node_->rank(), slot_.slot, r).load(std::memory_order_acquire);
+    if (theirs >> 32 < slot_.generation) continue;
+    if (theirs >> 32 == slot_.generation && theirs != called(r, binding_.recv_counts, binding_.send_counts))
+      fail(ErrorCode::Mismatch, "rank ", node_->member(r), " called another collective than this rank",
            binding_.send_counts.empty() ? "" : ", or sends or expects another number of elements",
            ". Expected equal calls in the same order on all ranks of the group");
     compared_[static_cast<std::size_t>(r)] = true;
@@ -211,24 +183,23 @@ void PeerExecution::compare_calls() {
 std::vector<int> PeerExecution::pending_peers() const {
   std::vector<int> absent, busy;
   node_->each_peer([&](int r) {
-    if (node_->called(node_->rank(), slot_, r).load(std::memory_order_acquire) >> 32 < generation_)
+    if (node_->called(node_->rank(), slot_.slot, r).load(std::memory_order_acquire) < slot_.stamp(0))
       absent.push_back(node_->member(r));
-    else if (node_->ended(node_->rank(), slot_, r).load(std::memory_order_acquire) < generation_)
+    else if (node_->ended(node_->rank(), slot_.slot, r).load(std::memory_order_acquire) < slot_.stamp(0))
       busy.push_back(node_->member(r));
   });
   return absent.empty() ? busy : absent;
 }
 
-// Also before launch(), which may follow. A device of another rank may yet overwrite one of these flags with
-// the lower value that it has come to: so the caller tries again until the device is through.
-bool PeerExecution::release_device() noexcept {
+// Also before launch(). The device of another rank may overwrite a flag with a lower value afterwards:
+// callers repeat it until the device is through.
+void PeerExecution::release_waits() noexcept {
   const int rank = node_->rank();
-  node_->tell_failed();  // first: who sees what this device does then sees this, too
+  node_->publish_failed();  // first: a peer that sees the released device's work must see this
   node_->each_peer([&](int r) {
-    raise(node_->ended(rank, slot_, r), generation_ - 1);
-    raise(node_->notices(rank, slot_, r), stamp(generation_, UINT32_MAX));
+    raise(node_->ended(rank, slot_.slot, r), (slot_.generation - 1) << 32);
+    raise(node_->notices(rank, slot_.slot, r), slot_.stamp(UINT32_MAX));
   });
-  return flags_->through();
 }
 
 }  // namespace mpi_gdr

@@ -1,13 +1,10 @@
-// A schedule on memory that the devices of a node share: Signal, Wait, Copy and Reduce, all of it a device
-// program. The host does nothing but look whether it is over.
+// A schedule on memory that the devices of a node share: Signal, Wait, Copy and Reduce, all by the device.
+// The host only checks for its end and for failures. docs/device.md says why it cannot deadlock.
 //
-// Of a schedule with mirrors (schedule/schedule.hpp) each device shows the others where its rank's buffers
-// are, if these are group memory, and takes those of the others from what they show when it has met them.
-// Ranks that show nothing go through Staging.
-// It cannot deadlock: docs/device.md.
+// With mirrors (schedule/schedule.hpp) each device publishes the location of its rank's buffers, if these are
+// group memory, and reads that of the others behind a Wait. Other buffers go through Staging.
 //
-// Threads: constructor, launch() and end_early() on the issuing thread; advance(), pending_peers() and
-// abandon() by the holder of the progress role; release_device() by anyone.
+// Threads: device_program.hpp.
 #pragma once
 
 #include <cstdint>
@@ -18,63 +15,52 @@
 
 #include "device/resolved.hpp"
 #include "execution/device/device_program.hpp"
-#include "execution/device/stream_flags.hpp"
-#include "transport/ipc/device_node.hpp"
+#include "execution/device/peer_rounds.hpp"
 
 namespace mpi_gdr {
 
-// Of what ranks agree on, in short.
+// A hash of words that are equal on all ranks.
 std::uint32_t call_digest(std::initializer_list<std::uint64_t> words);
 
 class PeerExecution : public DeviceProgram {
  public:
-  // `use`: of the node's slots so far, `call`: what tells this call from others; both equal on all its ranks.
-  // What an all_to_all exchanges stands in `binding`, and is compared in pairs.
-  // The schedule touches no other rank's Input or Output, and has one lane.
+  // `use`: earlier uses of the node's slots; `call`: identifies the call; both equal on all ranks. The counts
+  // of an all_to_all, in `binding`, are compared in pairs. The schedule has one lane and touches no other
+  // rank's Input or Output.
   PeerExecution(SchedulePtr schedule, const Binding& binding, std::shared_ptr<const ipc::DeviceNode> node,
                 std::uint64_t use, std::uint32_t call, std::shared_ptr<StreamFlagPool> flags);
 
-  void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
-              const std::function<void()>& conclude) override;
-  void end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept override {
-    flags_.end_early(device, queues);
-  }
-  bool advance() override;
-  // Who has not issued the operation; if all have, whose device has not ended it.
+  // Ranks that have not issued the operation; if all have, those whose device has not ended it.
   std::vector<int> pending_peers() const override;
   void abandon() noexcept override { release_device(); }
-  bool release_device() noexcept override;
 
  private:
-  // What tells of this call to the rank that gets sent[peer] and gives received[peer].
+  void submit(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) override;
+  bool carry() override;
+  void release_waits() noexcept override;
+  // The word that identifies this call, for the rank that receives sent[peer] and sends received[peer].
   std::uint64_t called(int peer, const std::vector<std::uint64_t>& sent,
                        const std::vector<std::uint64_t>& received) const;
   void compare_calls();
   void look_for_failures(bool ended) const;
-  void submit_all(DeviceQueue& queue);
   void submit(const Step& step, DeviceQueue& queue);
-  // If it is a step whose addresses the device takes from what the others have shown; else false.
+  // False if no address of the step is resolved by the device.
   bool submit_resolved(const Step& step, ReduceArgs args, DeviceQueue& queue);
-  // What this rank shows of a buffer; 0: nothing.
+  // The word that this rank publishes for a buffer; 0: none.
   std::uint64_t shown(const void* memory, Buffer buffer, std::uint64_t use) const;
   void resolve_addresses(DeviceQueue& queue) const;
 
-  const SchedulePtr schedule_;
-  const Binding binding_;
   const std::shared_ptr<const ipc::DeviceNode> node_;
   const std::uint64_t use_;
-  const int slot_;
-  const std::uint64_t generation_;
+  const SlotUse slot_;
   const std::uint32_t call_;
-  ProgramFlags flags_;
-  bool mirrors_;  // some rank may show something
+  bool mirrors_;  // some rank may publish a buffer
   std::uint64_t shown_input_ = 0, shown_output_ = 0;
 
   std::vector<const void*> sources_;      // issuing thread
   std::vector<ResolvedSource> resolved_;  // issuing thread
   bool looked_ = false;                   // issuing thread: resolve_addresses() is behind all Waits so far
-  bool done_ = false;                     // progress role
-  std::vector<bool> compared_;            // progress role: ranks whose call is known to be the same
+  std::vector<bool> compared_;            // progress role: ranks whose call is the same
 };
 
 }  // namespace mpi_gdr

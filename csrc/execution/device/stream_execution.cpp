@@ -10,22 +10,15 @@ namespace mpi_gdr {
 
 StreamExecution::StreamExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
                                  std::shared_ptr<StreamFlagPool> flags)
-    : schedule_(std::move(schedule)), binding_(binding), transport_(transport), flags_(std::move(flags)) {
+    : DeviceProgram(std::move(schedule), binding, std::move(flags)), transport_(transport) {
   MPI_GDR_CHECK(schedule_->lanes.size() <= static_cast<std::size_t>(kMaxLanes));
   sides_.reserve(schedule_->rounds.size());
   for (const Round& round : schedule_->rounds) sides_.push_back(sides_of(round));
-  std::uint32_t span = 1;  // start and end
   for (const Lane& lane : schedule_->lanes) {
-    std::uint32_t host = 0, device = 0;
-    for (std::uint32_t r = 0; r < lane.round_count; ++r) {
-      host += sides_[lane.first_round + r].host;
-      device += sides_[lane.first_round + r].device;
-    }
-    host_total_.push_back(host);
-    span = std::max({span, host, device});
+    const auto first = sides_.begin() + lane.first_round;
+    host_total_.push_back(std::count_if(first, first + lane.round_count, [](Sides s) { return s.host; }));
   }
   cursors_.resize(schedule_->lanes.size());
-  flags_.acquire(span);
 }
 
 StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
@@ -39,27 +32,20 @@ StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
   return sides;
 }
 
-void StreamExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
-                             const std::function<void()>& conclude) {
-  MPI_GDR_CHECK(!queues.empty());
-  flags_.begin();
-  // Written on the caller's own queue: messages of this operation need not wait for earlier operations that
-  // happen to share one of our queues.
-  caller.write_flag(flags_->start(), flags_->base + 1);
+void StreamExecution::submit(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) {
+  // On the caller's queue: messages of this operation need not wait for earlier operations on our queues.
+  caller.write_flag(flags_.start(), flags_.base + 1);
   const std::size_t lanes = schedule_->lanes.size();
   const std::size_t used = std::clamp<std::size_t>(lanes, 1, queues.size());
   for (std::size_t q = 0; q < used; ++q) device.order(caller, *queues[q]);
-  // One lane after the other: lanes depend on each other on no rank, so this order is topological on all
-  // ranks together, whatever the lanes look like. Interleaving them by round number is not, where numbers
-  // differ.
+  // One lane after the other: lanes depend on each other on no rank, so this order is topological over all
+  // ranks. An order by round number is not, because numbers differ.
   for (std::size_t lane = 0; lane < lanes; ++lane) submit_lane(static_cast<int>(lane), *queues[lane % used]);
-  // Only now what waits for a lane's last messages: in between it would hold up the lanes behind it.
+  // Last the waits for each lane's last messages: earlier they would delay the lanes behind.
   for (std::size_t lane = 0; lane < lanes; ++lane)
     if (host_total_[lane])
-      queues[lane % used]->wait_flag(flags_->host(static_cast<int>(lane)), flags_->base + host_total_[lane]);
+      queues[lane % used]->wait_flag(flags_.host(static_cast<int>(lane)), flags_.base + host_total_[lane]);
   for (std::size_t q = 1; q < used; ++q) device.order(*queues[q], *queues[0]);
-  if (conclude) conclude();
-  queues[0]->write_flag(flags_->end(), flags_->base + 1);
 }
 
 void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
@@ -68,37 +54,34 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
   for (std::uint32_t r = 0; r < rounds.round_count; ++r) {
     const Sides sides = sides_[rounds.first_round + r];
     if (sides.device) {
-      if (host_before > awaited) queue.wait_flag(flags_->host(lane), flags_->base + host_before);
+      if (host_before > awaited) queue.wait_flag(flags_.host(lane), flags_.base + host_before);
       awaited = host_before;
       for (const Step& step : schedule_->steps_of(schedule_->rounds[rounds.first_round + r]))
         if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce)
-          submit(resolve(*schedule_, step, binding_, sources_), queue);
+          mpi_gdr::submit(resolve(*schedule_, step, binding_, sources_), queue);
       ++device_done;
-      // The counter is not read before the lane's next messages.
+      // Only the lane's next messages read the counter.
       std::uint32_t next = r + 1;
       const auto idle = [&](const Sides& s) { return !s.host && !s.device; };
       while (next < rounds.round_count && idle(sides_[rounds.first_round + next])) ++next;
       if (next < rounds.round_count && sides_[rounds.first_round + next].host)
-        queue.write_flag(flags_->device(lane), flags_->base + device_done);
+        queue.write_flag(flags_.device(lane), flags_.base + device_done);
     }
     host_before += sides.host;
   }
 }
 
-bool StreamExecution::advance() {
-  if (done_) return true;
+bool StreamExecution::carry() {
   if (!started_) {
-    // Nothing may move before: the caller's stream may still write the input and read the output.
-    if (flags_->start()->load(std::memory_order_acquire) < flags_->base + 1) return false;
+    // Until then the caller's stream may write the input and read the output.
+    if (flags_.start()->load(std::memory_order_acquire) < flags_.base + 1) return false;
     started_ = true;
-    // What it stands behind may have been given up, and gone on with whatever was there: that is known by the
-    // next time.
+    // The work before it may have been released after a failure, with invalid data: by the next call the
+    // engine has seen that.
     return false;
   }
   for (std::size_t lane = 0; lane < cursors_.size(); ++lane) advance_lane(static_cast<int>(lane));
-  if (!flags_->ended()) return false;
-  flags_.over();
-  return done_ = true;
+  return flags_.ended();
 }
 
 void StreamExecution::advance_lane(int lane) {
@@ -109,7 +92,7 @@ void StreamExecution::advance_lane(int lane) {
     if (sides_[index].host) {
       if (!at.posted) {
         if (at.device_before &&
-            flags_->device(lane)->load(std::memory_order_acquire) < flags_->base + at.device_before)
+            flags_.device(lane)->load(std::memory_order_acquire) < flags_.base + at.device_before)
           return;
         at.messages.post(*schedule_, schedule_->rounds[index], lane, binding_, transport_);
         at.posted = true;
@@ -118,7 +101,7 @@ void StreamExecution::advance_lane(int lane) {
       at.posted = false;
       ++at.host_done;
       ++rounds_done_;
-      raise(*flags_->host(lane), flags_->base + at.host_done);
+      raise(*flags_.host(lane), flags_.base + at.host_done);
     }
     at.device_before += sides_[index].device;
   }
@@ -137,10 +120,9 @@ void StreamExecution::abandon() noexcept {
   release_device();
 }
 
-bool StreamExecution::release_device() noexcept {
+void StreamExecution::release_waits() noexcept {
   for (std::size_t lane = 0; lane < host_total_.size(); ++lane)
-    raise(*flags_->host(static_cast<int>(lane)), flags_->base + host_total_[lane]);
-  return flags_->through();
+    raise(*flags_.host(static_cast<int>(lane)), flags_.base + host_total_[lane]);
 }
 
 }  // namespace mpi_gdr

@@ -1,7 +1,6 @@
 #include "execution/device/stream_flags.hpp"
 
 #include <algorithm>
-#include <atomic>
 
 #include "common/error.hpp"
 
@@ -9,7 +8,7 @@ namespace mpi_gdr {
 
 namespace {
 
-// Memory of leaked blocks, reachable until the process ends and never destroyed.
+// Leaks the memory, reachable.
 void keep_for_good(const std::vector<std::shared_ptr<Flag[]>>& memory) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<Flag[]>>;
@@ -35,7 +34,7 @@ void StreamFlagPool::grow(std::size_t blocks) {
   }
 }
 
-StreamFlags StreamFlagPool::acquire(std::uint32_t span) {
+StreamFlags StreamFlagPool::acquire(std::uint64_t span) {
   StreamFlags flags;
   while (!take(span, flags)) {
     std::lock_guard growing(growing_);
@@ -45,18 +44,12 @@ StreamFlags StreamFlagPool::acquire(std::uint32_t span) {
   return flags;
 }
 
-bool StreamFlagPool::take(std::uint32_t span, StreamFlags& flags) {
+bool StreamFlagPool::take(std::uint64_t span, StreamFlags& flags) {
   std::lock_guard lock(mutex_);
   if (free_.empty()) return false;
   const std::size_t index = free_.back();
   free_.pop_back();
   Block& block = blocks_[index];
-  // Before the counters get half way round they start over: devices compare them cyclically, and a lane that
-  // has not been used for long must not seem to be ahead. The block is idle, so no reader sees them fall.
-  if (block.next_base > INT32_MAX - span) {
-    for (std::size_t f = 0; f < StreamFlags::kCount; ++f) block.flags[f].store(0, std::memory_order_release);
-    block.next_base = 0;
-  }
   flags = {block.flags, block.next_base, index};
   block.next_base += span;
   return true;
@@ -71,16 +64,6 @@ void StreamFlagPool::release(const StreamFlags& flags) {
 void StreamFlagPool::leak() {
   std::lock_guard lock(mutex_);
   keep_for_good(memory_);
-}
-
-void ProgramFlags::end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept {
-  begin();  // also of a program of which nothing was submitted: from here on it has this
-  try {
-    for (std::size_t q = 1; q < queues.size(); ++q) device.order(*queues[q], *queues[0]);
-    queues[0]->write_flag(flags_.drained(), flags_.base + 1);
-  } catch (const std::exception&) {
-    // The device takes nothing any more: its end can no longer be seen.
-  }
 }
 
 std::size_t StreamFlagPool::blocks() const {

@@ -1,5 +1,5 @@
-// Where a collective on a device's memory runs, given with the call (IssueOptions::stream). All of it belongs
-// to the caller, and is used by the issuing thread until issue() returns.
+// The queues and memory of a collective on a device, passed with the call (IssueOptions::stream). The caller
+// owns all of it; the issuing thread uses it until issue() returns.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,15 @@ namespace mpi_gdr {
 
 struct StreamTarget {
   Device& device;
-  std::span<DeviceQueue* const>
-      queues;           // lanes are spread over them; as StreamExecution::launch() wants them
-  DeviceQueue& caller;  // what it holds now comes before
+  std::span<DeviceQueue* const> queues;  // of DeviceProgram::launch()
+  DeviceQueue& caller;                   // the collective comes behind its earlier work
   std::shared_ptr<StreamFlagPool> flags;
-  // The transport does not take addresses of the device: messages go by way of host memory.
+  // Messages go through host memory, because the transport takes no addresses of the device.
   bool through_host = true;
-  // Memory for the operation, of the device and of the host, the latter within the device's reach. May wait
-  // for the device. Let go of as IssueOptions::keepalive is. Throws NoMemory.
+  // Allocate memory for the operation, on the device or pinned on the host. May wait for the device. Freed as
+  // IssueOptions::keepalive is. Throw NoMemory.
   std::function<std::shared_ptr<void>(std::size_t bytes)> device_memory, host_memory;
-  // When all is submitted but the end: what is submitted to queues[0] now is the last of the operation.
+  // Called when all but the end is submitted: its work on queues[0] is the last of the operation.
   std::function<void()> conclude;
 };
 

@@ -7,8 +7,7 @@
 namespace mpi_gdr {
 namespace {
 
-// Copied and reduced in one call of advance(): other operations want to progress, too, and deadlines to be
-// looked at.
+// Bytes per advance(): other operations must progress, and deadlines be checked.
 constexpr std::size_t kMostWork = std::size_t{4} << 20;
 
 }  // namespace
@@ -76,7 +75,7 @@ bool HostExecution::run_awaits(const Round& round, int lane) {
 }
 
 void HostExecution::run_local_steps(const Round& round, int lane) {
-  if (shared_)  // it tells of earlier rounds: not to be kept waiting by this one
+  if (shared_)  // is for earlier rounds: must not wait for this one
     for (const Step& step : plan_->steps_of(round))
       if (step.kind == StepKind::Signal) shared_->signal(lane);
   for (const Step& step : plan_->steps_of(round)) {

@@ -1,5 +1,5 @@
 // Runs a schedule on host memory: messages through the transport, copies and reductions on the polling
-// thread. Lanes advance independently, so that one lane reduces while the messages of the others travel.
+// thread. Lanes advance independently: one reduces while the messages of others travel.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace mpi_gdr {
 
 class HostExecution : public Execution {
  public:
-  // `binding.scratch` is filled in from `pool`. The transport outlives the execution.
+  // `binding.scratch` is taken from `pool`. The transport outlives the execution.
   HostExecution(SchedulePtr schedule, const Binding& binding, Transport& transport, ScratchPool& pool);
 
   bool advance() override;
@@ -31,9 +31,9 @@ class HostExecution : public Execution {
 
  private:
   struct LaneState {
-    std::uint32_t round = 0;  // the one in work
+    std::uint32_t round = 0;  // current
     bool posted = false;      // its messages are under way and its local steps done
-    std::uint32_t waits = 0;  // steps of the round among which all Waits are over
+    std::uint32_t waits = 0;  // leading steps of the round without pending Waits
     RoundMessages messages;
   };
   bool advance_lane(int lane);
@@ -41,12 +41,12 @@ class HostExecution : public Execution {
   bool run_awaits(const Round& round, int lane);
 
   const SchedulePtr schedule_;
-  const Schedule* plan_;  // of it, what is run
+  const Schedule* plan_;  // the chosen one: schedule_ or its `staged`
   Binding binding_;
   Transport& transport_;
   ScratchPool::Block scratch_;
   std::vector<LaneState> lanes_;
-  std::vector<const void*> sources_;         // of the step in work, kept to save the allocation
+  std::vector<const void*> sources_;         // of the current step, kept to save the allocation
   std::optional<SharedSteps> shared_;        // if the schedule needs them
   std::unique_ptr<RoundObserver> observer_;  // null: none
   bool ended_ = false;

@@ -10,8 +10,7 @@
 namespace mpi_gdr {
 namespace {
 
-// What is read from the others at a time, all of them together: it stays in the second-level cache until it
-// is reduced.
+// Bytes read from all others at a time: they stay in the second-level cache until they are reduced.
 constexpr std::size_t kBounceBytes = 512 * 1024;
 constexpr std::size_t kLeastPiece = 4096;
 
@@ -68,7 +67,7 @@ bool SharedSteps::begin() {
     own.history[generation_ % 2] = binding_.call.history;
     if (!binding_.send_counts.empty()) show_counts();
     own.begun.store(generation_ << shm::kReachBits | reach_bits(), std::memory_order_release);
-    // Else nobody waits for it alone.
+    // Else no rank waits for this flag alone.
     if (schedule_->staged || chooses_by_reach()) Doorbell::ring(own.begun, own.sleepers);
     notified_ = true;
   }
@@ -91,7 +90,7 @@ bool SharedSteps::slot_is_free() {
   return true;
 }
 
-// What the others may touch, and is it all where they can? Nothing (a null pointer) is.
+// Whether all memory of this rank that others may access is in group memory; null pointers count as such.
 bool SharedSteps::is_open() const {
   const bool root = binding_.call.root == node_.rank();
   const auto open = [&](const void* memory) { return !memory || node_.owns(memory); };
@@ -113,20 +112,19 @@ bool SharedSteps::is_open() const {
   }
 }
 
-// The blocks of other ranks may be long where this one's are short. As no size of the call is known to all
-// ranks, nothing is measured.
+// Other ranks' blocks may be long where this one's are short. Without a common size nothing is measured.
 bool SharedSteps::chooses_by_reach() const { return binding_.call.collective == Collective::AllToAll; }
 
 std::uint64_t SharedSteps::reach_bits() const {
   if (!schedule_->staged) return chooses_by_reach() ? shm::kMappedBit | shm::kCopiedBit : 0;
   if (is_open()) return shm::kMappedBit | shm::kCopiedBit;
-  // A system call, which only a choice pays for.
+  // A system call, made only where there is a choice.
   const bool copied = (binding_.rivals.choices || chooses_by_reach()) && node_.reach() == Reach::All &&
                       shm::NodeMemory::is_copied(binding_.input, binding_.output);
   return copied ? shm::kCopiedBit : 0;
 }
 
-// All ranks come to the same result: from the bits of all ranks, and by the decisions of one.
+// All ranks reach the same result: from the bits of all, and by the decisions of one.
 bool SharedSteps::agree() {
   const RivalChoices::Call& rivals = binding_.rivals;
   bool all = true;
@@ -146,7 +144,7 @@ bool SharedSteps::agree() {
   const bool mapped = reached & shm::kMappedBit;
   int rival = mapped || (reached && chooses_by_reach()) ? 0 : 1;
   if (rivals.choices) {
-    missing_ = -1;  // nobody, if this rank has an earlier call to begin
+    missing_ = -1;  // no rank, if this one has an earlier call to begin
     if (!rivals.choices->is_turn(channel_, rivals.number)) return false;
     const bool fixed = reached == 0;
     choice_ = rivals.choices->choose(channel_, rivals, binding_.call.collective, rival, mapped, fixed);
@@ -166,7 +164,7 @@ bool SharedSteps::awaited(int lane, const Step& step) {
   const auto& flag = theirs.notices[static_cast<std::size_t>(lane)];
   const std::uint64_t notices = flag.load(std::memory_order_acquire);
   const bool here = notices >= stamp(generation_, consumed + 1);
-  // In another call it may never come to a Signal.
+  // A rank in another call may never come to a Signal.
   if (!agrees(step.peer) &&
       (here || theirs.begun.load(std::memory_order_acquire) >> shm::kReachBits >= generation_))
     compare_calls(step.peer);
@@ -176,8 +174,8 @@ bool SharedSteps::awaited(int lane, const Step& step) {
   return true;
 }
 
-// The last use that both have ended: a rank that waits for nobody compares calls here, once in kSlots uses.
-// Its records stay until this rank has ended the use that begins.
+// Compares the last use that both have ended: a rank that waits for no other compares calls here, once in
+// kSlots uses. The peer's records stay until this rank has ended the use that begins.
 void SharedSteps::compare_ended(int peer, std::uint64_t ended) const {
   const std::uint64_t own = node_.uses(node_.rank(), channel_).ended.load(std::memory_order_relaxed);
   if (peer != node_.rank() && std::min(own, ended) > 0) compare_use(peer, std::min(own, ended) - 1);
@@ -186,7 +184,7 @@ void SharedSteps::compare_ended(int peer, std::uint64_t ended) const {
 void SharedSteps::compare_use(int peer, std::uint64_t use) const {
   const auto history = [&](int rank) { return use_slot(rank, use).history[generation_of(use) % 2]; };
   if (history(peer) == history(node_.rank())) return;
-  // Named is the first call that differs, as far as it is still there.
+  // Names the first call that differs and is still recorded.
   const auto call = [&](int rank, std::uint64_t at) -> const CallRecord* {
     const shm::Slot& slot = use_slot(rank, at);
     const bool begun = slot.begun.load(std::memory_order_acquire) >> shm::kReachBits >= generation_of(at);
@@ -207,7 +205,7 @@ void SharedSteps::compare_calls(int peer) {
   set_agrees(peer);
 }
 
-// At the begin of this rank's Staging, which all_to_all_staged.cpp leaves free for it.
+// At the start of this rank's Staging, where all_to_all_staged.cpp leaves room.
 void SharedSteps::show_counts() {
   std::byte* const table = node_.staging(node_.rank(), channel_, number_);
   const std::size_t bytes = binding_.send_counts.size() * sizeof(std::uint64_t);
@@ -249,7 +247,7 @@ void SharedSteps::end() {
   MPI_GDR_CHECK(use_ - before < shm::kSlots);  // slot_is_free()
   ended |= std::uint32_t{1} << (use_ - before);
   const int more = std::countr_one(ended);
-  if (more == 0) return;  // an earlier one is under way
+  if (more == 0) return;  // an earlier use is running
   ended >>= more;
   own.ended.store(before + static_cast<std::uint64_t>(more), std::memory_order_release);
   Doorbell::ring(own.ended, own.sleepers);
@@ -307,12 +305,12 @@ void SharedSteps::run(const Step& step) {
 void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   const std::size_t item = item_size(binding_.dtype);
   const Address dst = resolve(step.dst);
-  // Of the thread: they keep their memory from one operation to the next.
+  // Per thread: they keep their memory between operations.
   thread_local std::vector<Address> addresses;
   thread_local std::vector<const void*> sources;
   addresses.clear();
   addresses.reserve(step.source_count);
-  std::size_t apart = dst.here ? 0 : 1;  // that pass through the bounce buffer
+  std::size_t apart = dst.here ? 0 : 1;  // number of slices that pass through the bounce buffer
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
     addresses.push_back(resolve(schedule_->source(step, k)));
     apart += addresses.back().here ? 0 : 1;

@@ -1,7 +1,5 @@
-// The steps of a schedule that ranks of one node run on each other's memory: Signal, Wait, and Copy and
-// Reduce with slices of others. One for each execution, with a slot of the group's NodeMemory.
-//
-// Used by the holder of the progress role only.
+// Runs the steps of a schedule on other ranks' memory: Signal, Wait, and Copy and Reduce with others' slices.
+// One for each execution, with a slot of the NodeMemory. Used by the holder of the progress role only.
 #pragma once
 
 #include <cstddef>
@@ -17,25 +15,23 @@ namespace mpi_gdr {
 
 class SharedSteps {
  public:
-  // All outlive it.
+  // All outlive this object.
   SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool);
 
-  // True once this rank may use the slot, every rank having ended what it had there before, and schedule() is
-  // chosen. The others can then reach our buffers.
+  // True once all ranks have ended the slot's earlier use and schedule() is chosen. Exposes our buffers.
   bool begin();
   // The one given, or its Schedule::staged. After begin().
   const Schedule& schedule() const { return *schedule_; }
   void signal(int lane);
-  // True if the peer of this Wait, the next one in its lane that names it, has come to its Signal. Throws
+  // True if the peer of this Wait, the next one of its lane for that peer, has come to its Signal. Throws
   // Mismatch, naming both calls, if the peer is in another call.
   bool awaited(int lane, const Step& step);
   void run(const Step& step);  // Copy or Reduce
   void end();
 
-  // Ranks that are still in the operation before, or that the last awaited() found missing. This rank itself
-  // is none: its own earlier use of the slot has deadlines of its own.
+  // Ranks still in the earlier operation, or that the last awaited() found missing; never this rank itself.
   void pending_peers(std::vector<int>& peers) const;
-  // The flag that the last begin() or awaited() found missing; false if it found none.
+  // The flag that the last begin() or awaited() waits for; false: none.
   bool doorbell(Doorbell& bell) const;
   void leak() noexcept { bounce_.leak(); }
 
@@ -55,14 +51,14 @@ class SharedSteps {
   void compare_calls(int peer);
   void compare_ended(int peer, std::uint64_t ended) const;
   void compare_use(int peer, std::uint64_t use) const;
-  // Of an all_to_all.
+  // For all_to_all.
   void show_counts();
   void compare_counts(int peer);
-  // Number i of what a rank has shown: its send_counts, then its recv_counts.
+  // Number i of a rank's counts: its send_counts, then its recv_counts.
   std::uint64_t shown(int rank, std::size_t i) const;
-  // Where the block that a rank sends to this one begins in its Input, or the one from here in its Output.
+  // Where in a rank's Input its block for this rank begins, or in its Output the block from this rank.
   std::uint64_t block_start(int rank, Buffer buffer) const;
-  // Notes that a rank's flag has not the value that is waited for.
+  // Records that a rank's flag has not the awaited value; returns false.
   bool missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen,
                std::atomic<std::uint32_t>& sleepers);
   void raise(std::atomic<std::uint64_t>& flag, std::uint64_t value);
@@ -81,8 +77,7 @@ class SharedSteps {
   const std::uint64_t generation_;  // of its uses, counted from 1
   ScratchPool& pool_;
   ScratchPool::Block bounce_;  // pieces of others' memory that is not mapped
-  // One allocation: our notices by lane; Waits that are over by lane and place on the node; by place,
-  // whether the rank has been heard and is in the same call.
+  // One allocation: our Signals by lane; consumed Signals by lane and place; by place, whether calls agree.
   const std::size_t lanes_, ranks_;
   std::vector<std::uint64_t> counts_;
   std::uint64_t& notices(int lane) { return counts_[static_cast<std::size_t>(lane)]; }

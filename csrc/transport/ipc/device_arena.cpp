@@ -15,7 +15,7 @@
 namespace mpi_gdr::ipc {
 namespace {
 
-// What runtimes give out at least: smaller allocations share a handle with others.
+// The runtimes' granularity: smaller allocations would share a handle.
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -65,11 +65,11 @@ void* DeviceArena::allocate(std::size_t bytes, const void* stream, bool may_wait
   const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kAlignment);
   if (void* const memory = take(size, stream)) return memory;
   const std::lock_guard turn(growing_);
-  if (void* const memory = take(size, stream)) return memory;  // another thread has been here meanwhile
-  // No stream takes what several have used without that; what one other stream has used stays that one's.
+  if (void* const memory = take(size, stream)) return memory;  // another thread has added a segment
+  // Before a new segment, wait for blocks of several streams. One other stream's blocks stay its own.
   if (may_wait && would_fit(size, stream, false)) wait_for_freed();
   while (true) {
-    // Those who take no turn may have been faster.
+    // Threads that did not get here may have taken it.
     if (void* const memory = take(size, stream)) return memory;
     try {
       add_segment(size);
@@ -80,7 +80,7 @@ void* DeviceArena::allocate(std::size_t bytes, const void* stream, bool may_wait
   }
 }
 
-// The first block of the smallest run.
+// Returns the first block of the smallest run.
 template <typename F>
 std::optional<DeviceArena::Blocks::iterator> DeviceArena::find_run(std::size_t bytes, F usable) {
   std::optional<Blocks::iterator> best;
@@ -105,7 +105,7 @@ void* DeviceArena::take(std::size_t bytes, const void* stream) {
   const auto first = find_run(bytes, [&](const Users& users) { return users == Users{} || users == own; });
   if (!first) return nullptr;
   std::byte* const memory = (*first)->first;
-  // Before anything else is changed: memory may run out.
+  // First, because it may throw.
   used_.emplace(memory, Block{bytes, (*first)->second.segment, own});
   std::size_t taken = 0;
   for (auto block = *first; taken < bytes;) {
@@ -136,7 +136,7 @@ void DeviceArena::free(void* memory) {
   insert_spare(used_.extract(used));
 }
 
-// Whether a block would fit if the device used none that several streams, or any other, have used.
+// Whether a block would fit after a synchronisation, with or without those of one other stream.
 bool DeviceArena::would_fit(std::size_t bytes, const void* stream, bool other_streams) {
   const std::lock_guard lock(mutex_);
   return find_run(bytes,
@@ -147,7 +147,7 @@ bool DeviceArena::would_fit(std::size_t bytes, const void* stream, bool other_st
 }
 
 void DeviceArena::wait_for_freed() {
-  Blocks waiting;  // what is freed from now on is not among what is waited for
+  Blocks waiting;  // without those freed from now on
   {
     const std::lock_guard lock(mutex_);
     for (auto block = spare_.begin(); block != spare_.end();)
@@ -204,9 +204,9 @@ void DeviceArena::add_segment(std::size_t bytes) {
   Segment& segment = segments_[static_cast<std::size_t>(index)];
   try {
     segment.handle = device_.export_memory(memory);
-  } catch (const Error& error) {  // it is memory like any other, then
+  } catch (const Error& error) {  // ordinary memory, then
     log(LogLevel::Warn, "INIT",
-        "group memory of a device cannot be shared, collectives on it take other ways: ", error.what());
+        "group memory of a device cannot be shared, collectives on it use staging memory: ", error.what());
   }
   segment.base = static_cast<std::byte*>(memory);
   segment.bytes = size;

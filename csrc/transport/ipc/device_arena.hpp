@@ -1,17 +1,15 @@
-// Group memory of a device: memory that this process gives out for tensors, which the devices of the node's
-// other ranks map and read and write in place (device_segments.hpp).
+// Group memory of a device: an allocator for tensors that the devices of the node's other ranks map, read and
+// write in place (device_segments.hpp).
 //
-// It comes from segments, each one allocation of the device and one handle for the others. Segments are never
-// given back, because others map them; each is at least an eighth of those before it, so that kMaxSegments
-// hold more than any device has.
+// A segment is one allocation of the device with one handle. Segments are never released, because others map
+// them; each has at least an eighth of the bytes before it, so that kMaxSegments exceed any device's memory.
 //
-// The device may still use a block that is freed. So it is given out again on its own stream, behind whose
-// work the next user's comes; on another stream, or if several used it, only once the whole device has been
-// waited for. Before it is freed, devices of other ranks must have ended their work, as seen by this device.
+// The device may still use a freed block. So the block is reused on its own stream, behind the earlier work;
+// on another stream, or if several used it, only after the whole device was synchronised. Devices of other
+// ranks must have ended their work, as seen by this device, before a block is freed.
 //
-// Threads: any. allocate() may wait for the device where no block of the stream's fits, as Device::allocate()
-// does, and not while work of the device is being recorded. Lifetime: that of the process, but for forget().
-// In a forked child nothing is given out or taken back.
+// Threads: any. allocate() may wait for the device, as Device::allocate() does, but not while work is being
+// recorded. Lifetime: that of the process, or until forget(). A forked child can neither allocate nor free.
 #pragma once
 
 #include <array>
@@ -35,46 +33,46 @@ class DeviceArena {
   static constexpr std::size_t kLeastSegment = std::size_t{64} << 20;
   static constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
-  // The device's, made by the first call with the limit of MPI_GDR_DEVICE_GROUP_MEMORY.
+  // The device's arena; the first call constructs it with the limit MPI_GDR_DEVICE_GROUP_MEMORY.
   static DeviceArena& of(Device& device);
-  // That which has given out this memory, or null.
+  // The arena of this memory, or null.
   static DeviceArena* find(const void* memory);
-  // For tests: the device is about to go, and its memory with it.
+  // For tests, before the device is destroyed.
   static void forget(Device& device);
-  // `limit`: bytes of all segments. 0: nothing is given out.
+  // `limit`: bytes of all segments; 0: every allocation fails.
   DeviceArena(Device& device, std::uint64_t limit);
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
 
-  // Uninitialised, aligned to kAlignment, for use on `stream`: a native handle, which is only compared; null
-  // is the default one. `may_wait`: for all work of the device. Throws NoMemory, and what the device throws.
+  // Uninitialised, aligned to kAlignment, for use on `stream`: a native handle, only compared; null is the
+  // default stream. `may_wait`: for all work of the device. Throws NoMemory, and what the device throws.
   void* allocate(std::size_t bytes, const void* stream = nullptr, bool may_wait = true);
-  // Other streams use the block that begins at `memory` as well. Nothing where there is none.
+  // Other streams use the block at `memory`, too. Ignored if there is none.
   void share_with_streams(const void* memory);
-  // What allocate() returned.
+  // `memory`: from allocate().
   void free(void* memory);
   bool owns(const void* memory) const { return find(memory, 0).has_value(); }
 
   struct Segment {
     std::byte* base = nullptr;
     std::size_t bytes = 0;
-    std::string handle;  // Device::export_memory(); empty: the others cannot have it
+    std::string handle;  // Device::export_memory(); empty: it cannot be shared
   };
-  // Only grows. What is below it is constant.
+  // Only grows; the segments below it are constant.
   int segments() const { return count_.load(std::memory_order_acquire); }
   const Segment& segment(int i) const { return segments_[static_cast<std::size_t>(i)]; }
   struct Location {
     int segment;
     std::uint64_t offset;
   };
-  // Where [memory, memory + bytes) is, if all of it is in one segment. Takes no lock.
+  // The location of [memory, memory + bytes), if it is in one segment. Lock-free.
   std::optional<Location> find(const void* memory, std::size_t bytes) const;
   std::uint64_t limit() const { return limit_; }
   std::size_t reserved() const;  // bytes of all segments
-  std::size_t in_use() const;    // bytes of all blocks that are given out
+  std::size_t in_use() const;    // bytes of all allocated blocks
 
  private:
-  // Whose work may still use a block.
+  // The streams whose work may still use a block.
   struct Users {
     enum class Kind : std::uint8_t { None, Stream, Several } kind = Kind::None;
     const void* stream = nullptr;
@@ -86,7 +84,7 @@ class DeviceArena {
     Users users;
   };
   using Blocks = std::map<std::byte*, Block>;
-  // Adjacent blocks that are large enough together.
+  // Adjacent blocks that are together large enough.
   template <typename F>
   std::optional<Blocks::iterator> find_run(std::size_t bytes, F usable);
 
@@ -99,11 +97,11 @@ class DeviceArena {
   Device& device_;
   const std::uint64_t limit_;
   const int owner_;     // pid
-  std::mutex growing_;  // by the thread that asks the device for something; before mutex_
+  std::mutex growing_;  // held while calling the device; taken before mutex_
   std::atomic<int> count_{0};
   std::array<Segment, kMaxSegments> segments_;
 
-  mutable std::mutex mutex_;  // all below; held for no call of the device
+  mutable std::mutex mutex_;  // guards all below; not held while calling the device
   Blocks used_;
   Blocks spare_;  // no two with the same users are adjacent in a segment
   std::size_t reserved_ = 0, in_use_ = 0;

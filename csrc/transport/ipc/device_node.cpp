@@ -33,7 +33,7 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
       staging_(static_cast<std::size_t>(size)),
       group_memory_(std::make_unique<DeviceSegments>(device, rank, size, kSlots, members_)) {
   const auto self = static_cast<std::size_t>(rank);
-  // In whole pieces of what CUDA shares: others map what lies beside a smaller one, too.
+  // In units of CUDA's sharing: with a smaller allocation others would map its neighbours, too.
   constexpr std::size_t kPiece = std::size_t{2} << 20;
   static_assert(kStagingBytes % kPiece == 0 && 2 * sizeof(Line) + kSlots * kTableWords * 8 <= kPiece / 2);
   MPI_GDR_CHECK(static_cast<std::size_t>(size) < kPiece / 2 / sizeof nonce_);
@@ -41,7 +41,7 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
     try {
       device.release(memory);
     } catch (const std::exception&) {
-      // The device has failed: so has its memory.
+      // The device has failed, and its memory with it.
     }
   };
   std::unique_ptr<std::byte, decltype(give_back)> staging(
@@ -50,11 +50,11 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
   const Line zeros[2] = {};
   const auto queue = device_.make_queue();
   queue->copy(counts_, zeros, sizeof zeros);
-  staging_[self] = staging.get();  // until release() that of `staging`
+  staging_[self] = staging.get();  // owned by `staging` until its release()
   queue->copy(trial(rank_, 0), &nonce_, sizeof nonce_);
   queue->synchronize();
   const MemoryFile made = make_memory_file(segment_bytes_);
-  staging_[self] = staging.release();  // nothing throws any more
+  staging_[self] = staging.release();  // nothing below throws
   file_ = made.file;
   segments_[self] = made.memory;
   std::memcpy(made.memory, &nonce_, sizeof nonce_);
@@ -103,12 +103,11 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
       registered_[at] = true;
       if (r != rank_ && !arrives(r, theirs.nonce))
         return refuse(
-            ": what this device writes into that one's memory, or reads there, is not what arrives; switch "
-            "off "
-            "the IOMMU, or PCIe ACS");
+            ": this device cannot write and read that rank's memory correctly; switch off the IOMMU or PCIe "
+            "ACS");
     } catch (const Error& e) {
       return refuse(std::string(": ") + e.what() +
-                    "; each rank must see all GPUs of its node, which need peer access, and no MIG (Slurm: "
+                    "; each rank must see all GPUs of its node, with peer access and without MIG (Slurm: "
                     "--gpus-per-node instead of --gpus-per-task)");
     }
     crowded_ |= r != rank_ && theirs.identity == tickets[static_cast<std::size_t>(rank_)].identity;
@@ -119,7 +118,8 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
   return true;
 }
 
-// What the owner's device has written is read, and a word that this device writes.
+// This device reads the nonce that the owner's device has written, then writes a word there and reads it
+// back.
 bool DeviceNode::arrives(int owner, std::uint64_t nonce) const {
   const std::uint64_t sent = nonce ^ nonce_;
   std::uint64_t theirs = 0, back = 0;
@@ -143,7 +143,7 @@ bool DeviceNode::detach() noexcept {
     }
     return true;
   } catch (const std::exception&) {
-    return false;  // the device is gone, or has failed
+    return false;  // the device has failed, or its runtime has ended
   }
 }
 
@@ -165,18 +165,18 @@ DeviceNode::~DeviceNode() {
   const auto self = static_cast<std::size_t>(rank_);
   bool attached = true;
   for (const Line* const flags : flags_) attached &= flags != nullptr;
-  // The others must have ended every use that this rank has begun.
+  // The others must have ended every use that this rank has begun, or all memory stays.
   for (int slot = 0; slot < kSlots && attached; ++slot)
     if (!all_reach(
             [&](int r) {
-              const std::uint64_t called_here = called(r, slot, rank_).load(std::memory_order_acquire) >> 32;
-              return std::pair(&ended(rank_, slot, r), called_here);
+              const std::uint64_t called_here = called(r, slot, rank_).load(std::memory_order_acquire);
+              return std::pair(&ended(rank_, slot, r), called_here >> 32 << 32);
             },
             deadline))
       return;
-  // Those who map memory let go of it first, as CUDA wants it.
+  // CUDA requires that importers unmap memory before its owner frees it.
   detach();
-  // One that is not attached to all does not hear from all.
+  // A rank that is not attached to all is not notified by all.
   const bool alone =
       !shared_ ||
       (attached &&
@@ -189,7 +189,7 @@ DeviceNode::~DeviceNode() {
     }
     if (alone && staging_[self]) device_.release(staging_[self]);
   } catch (const std::exception&) {
-    // The device is gone, or has failed: so has its memory.
+    // The device has failed, and its memory with it, or its runtime has ended.
   }
   if (file_ >= 0) ::close(file_);
 }

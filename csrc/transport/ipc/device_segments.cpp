@@ -53,7 +53,7 @@ void DeviceSegments::publish() {
     const DeviceArena::Segment& segment = arena_.segment(published_);
     Entry& entry = own.entries[published_];
     entry.bytes = segment.bytes;
-    // One that does not fit is one that the others cannot have.
+    // A handle that is too long cannot be shared.
     entry.handle_bytes = segment.handle.size() <= entry.handle.size() ? segment.handle.size() : 0;
     std::memcpy(entry.handle.data(), segment.handle.data(), entry.handle_bytes);
     std::atomic_ref(own_bases_[rank_ * kMax + published_])
@@ -72,7 +72,7 @@ void DeviceSegments::map(int r, std::uint64_t use) {
       static_cast<int>(std::min<std::uint64_t>(theirs.count->value.load(std::memory_order_acquire), kMax));
   for (; seen < there; ++seen) {
     const Entry& entry = theirs.entries[seen];
-    const std::uint64_t handle_bytes = entry.handle_bytes;  // once: its owner may write
+    const std::uint64_t handle_bytes = entry.handle_bytes;  // read once: its owner may write it
     if (handle_bytes == 0 || handle_bytes > entry.handle.size()) continue;
     try {
       void* const base = device_.import_memory({entry.handle.data(), handle_bytes});
@@ -82,12 +82,13 @@ void DeviceSegments::map(int r, std::uint64_t use) {
       if (!failed_before_)
         log(LogLevel::Warn, "INIT", "group memory of rank ",
             members_.empty() ? r : members_[static_cast<std::size_t>(r)],
-            " on its device cannot be mapped, collectives on tensors there take other ways: ", error.what());
+            " on its device cannot be mapped, collectives on tensors there use staging memory: ",
+            error.what());
       failed_before_ = true;
       continue;
     }
     mapped_any_ = true;
-    // Their only writer: a rank that sees the bit may let its device send this one there.
+    // No other rank writes this line. An owner that sees the bit may send this rank's device there.
     Line& line = theirs.mapped[rank_];
     line.since.store(use, std::memory_order_relaxed);
     line.value.store(line.value.load(std::memory_order_relaxed) | bit(seen), std::memory_order_release);
@@ -99,7 +100,7 @@ void DeviceSegments::refresh(std::uint64_t use) {
   const std::uint64_t news =
       parts_[static_cast<std::size_t>(rank_)].news->value.load(std::memory_order_acquire);
   if (news == heard_) return;
-  heard_ = news;  // before looking: what comes meanwhile is looked for again
+  heard_ = news;  // before map(), so that a later change is not missed
   for (int r = 0; r < size_; ++r)
     if (r != rank_) map(r, use);
 }
@@ -120,7 +121,7 @@ std::optional<DeviceArena::Location> DeviceSegments::find(const void* memory, st
     const Part& own = parts_[static_cast<std::size_t>(rank_)];
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
-      // A later one may have raised `since` meanwhile: then this is found there a little later.
+      // A later mapping may have raised `since`: then this segment is found in a later use.
       if (!(own.mapped[r].value.load(std::memory_order_acquire) & wanted) ||
           own.mapped[r].since.load(std::memory_order_relaxed) > use)
         return std::nullopt;

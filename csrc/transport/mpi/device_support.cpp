@@ -1,5 +1,4 @@
-// Whether the library takes addresses of a GPU's memory ("GPU-aware"). The functions that say so are not in
-// MPI 3.1: each is looked up in the library.
+// Asks the library whether it is "GPU-aware", by functions that MPI 3.1 does not have.
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -18,7 +17,7 @@ F symbol(const char* name) {
   return reinterpret_cast<F>(::dlsym(state().handle, name));
 }
 
-// MPI 4.1, section 12.4.3: the kinds of memory that the library was started for: "mpi,system,cuda:device".
+// MPI 4.1, section 12.4.3: the memory kinds that the library was started for: "mpi,system,cuda:device".
 bool allocates_cuda() {
   const auto get_info = symbol<int (*)(MPI_Comm, MPI_Info*)>("MPI_Comm_get_info");
   const auto get_string = symbol<int (*)(MPI_Info, const char*, int*, char*, int*)>("MPI_Info_get_string");
@@ -35,7 +34,7 @@ bool allocates_cuda() {
 
 bool MpiNetwork::gpu_aware() const {
   std::optional<bool> answer;
-  // MPICH 4 and what is made of it; its first kind of GPU is CUDA's (mpi_proto.h: MPIX_GPU_SUPPORT_CUDA).
+  // MPICH 4 and its derivatives; kind 0 of GPU is CUDA's (mpi_proto.h: MPIX_GPU_SUPPORT_CUDA).
   if (const auto query = symbol<int (*)(int, int*)>("MPIX_GPU_query_support");
       query && family() == MpiFamily::Mpich) {
     int flag = 0;

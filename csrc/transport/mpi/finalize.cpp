@@ -1,4 +1,4 @@
-// The end of MPI: only when it is certain that it will not hang.
+// Ends MPI only when that cannot hang.
 #include <mpi.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -23,16 +23,14 @@ using std::chrono::steady_clock;
 
 using Sums = std::array<std::uint64_t, 2>;
 
-// MPI_Finalize waits for all ranks without a deadline; a collective that is polled does not. `sums` become
-// those over all ranks; the library may write there after this call, too.
+// MPI_Finalize has no deadline; a polled collective has. `sums`: over all ranks; written even after return.
 bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& sums,
                     const std::function<std::string()>& missing) {
   const auto without_end = [&s](const std::string& why) {
     report(s.rank, "ends without MPI_Finalize: " + why);
     return false;
   };
-  // A rank that is missing by now may have been in this meeting and given up: then the meeting would end
-  // well, and MPI_Finalize would not.
+  // A missing rank may have been in this meeting and left it: this would succeed, MPI_Finalize hang.
   if (missing && !missing().empty()) return false;
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Iallreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(sums.size()), MPI_UINT64_T, MPI_SUM, s.base,
@@ -41,30 +39,30 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& su
   const auto start = steady_clock::now();
   const auto notice = start + std::chrono::seconds(10);
   bool noticed = false;
-  steady_clock::time_point since{};  // a rank is missing
+  steady_clock::time_point since{};  // when a rank was first missing
   auto next_look = start;
   std::chrono::microseconds pause(10);
   for (;;) {
     int done = 0;
     if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-      return without_end("MPI_Test of the last meeting failed");
+      return without_end("MPI_Test of the last MPI_Iallreduce failed");
     if (done) return true;
     const auto now = steady_clock::now();
     if (now > start + patience) {
-      report(s.rank, "not all ranks came to MPI_Finalize within " +
+      report(s.rank, "not all ranks reached MPI_Finalize within " +
                          std::to_string(std::chrono::duration<double>(patience).count()) +
                          " s; this rank ends without it");
       return false;
     }
     if (!noticed && now > notice) {
       noticed = true;
-      report(s.rank, "waits for the other ranks to finish before it ends MPI");
+      report(s.rank, "waits for the other ranks before MPI_Finalize");
     }
     if (now > next_look && missing) {
       next_look = now + std::chrono::milliseconds(100);
       std::string text = missing();
       if (!text.empty() && since == steady_clock::time_point{}) since = now;
-      // A rank may be ahead: past this meeting and at its end already.
+      // A rank may be ahead: past this meeting and already ended.
       if (!text.empty() && now - since > std::chrono::seconds(1)) return without_end(text);
     }
     std::this_thread::sleep_for(pause);
@@ -72,9 +70,9 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& su
   }
 }
 
-// For on_exit(), of a rank that ends in order but without MPI_Finalize: hydra, MPICH's launcher, kills the
-// ranks that still run, and reports status 0, when a connection closes without this word of PMI-1. The answer
-// is waited for because hydra fails where it cannot send it. Other launchers have other protocols here.
+// For on_exit() of a rank that ends in order but without MPI_Finalize: hydra, MPICH's launcher, kills the
+// other ranks and reports status 0 when a connection closes without this command of PMI-1 or its answer
+// cannot be sent, which is why the rank waits for that.
 void take_leave_of_hydra(int status, void*) {
   const char* const number = std::getenv("PMI_FD");
   if (status != 0 || !number || !std::getenv("MPI_LOCALNRANKS")) return;
@@ -98,10 +96,10 @@ bool MpiNetwork::ends_here() const noexcept {
 bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
                           const std::function<std::string()>& missing) noexcept {
   State& s = state();
-  static Sums sums;  // and how many ranks have none
+  static Sums sums;  // second: number of ranks without one
   sums = {sum.value_or(0), orderly && sum ? std::uint64_t{0} : std::uint64_t{1}};
   sum.reset();
-  const bool idle = s.idle.end();  // before exit handlers of the library; the meeting below polls
+  const bool idle = s.idle.end();  // before the library's exit handlers; the meeting below polls
   if (!ends_here()) return false;
   const auto end_without = [&] {
     if (orderly && s.under_launcher) ::on_exit(take_leave_of_hydra, nullptr);
@@ -114,8 +112,9 @@ bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
     const auto patience =
         orderly ? s.finalize_timeout : std::min<std::chrono::milliseconds>(s.finalize_timeout, kDisorderly);
     {
-      // Polling may still get stuck inside MPI when a peer has vanished.
-      Watchdog guard("the last meeting before MPI_Finalize", steady_clock::now() + patience + kStuck, s.rank);
+      // Polling may hang inside MPI when a peer has vanished.
+      Watchdog guard("the wait for all ranks before MPI_Finalize", steady_clock::now() + patience + kStuck,
+                     s.rank);
       if (!all_ranks_come(s, patience, sums, missing)) return end_without();
       if (sums[1] == 0) sum = sums[0];
     }

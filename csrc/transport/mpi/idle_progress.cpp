@@ -62,7 +62,7 @@ void IdleProgress::begin_with_a_message() {
 }
 
 bool IdleProgress::end() noexcept {
-  if (state().pid != ::getpid()) return true;  // forked: there is no thread, and maybe a lock of one
+  if (state().pid != ::getpid()) return true;  // forked: no thread, but maybe its lock
   waits_for_entry_.store(false, std::memory_order_relaxed);
   std::unique_lock lock(mutex_);
   if (!thread_.joinable()) return ended_;
@@ -75,7 +75,7 @@ bool IdleProgress::end() noexcept {
   return ended;
 }
 
-// MPI deletes the attributes of MPI_COMM_SELF first when it is finalised, which other libraries may do.
+// MPI_Finalize, which other libraries may call, deletes the attributes of MPI_COMM_SELF first.
 int IdleProgress::before_finalize(MPI_Comm, int, void* self, void*) {
   auto& progress = *static_cast<IdleProgress*>(self);
   if (!progress.end() || progress.never_ == MPI_REQUEST_NULL) return MPI_SUCCESS;
@@ -91,7 +91,7 @@ void IdleProgress::start_thread() {
     thread_ = quiet_thread("mpigdr-idle", [this] { run(); });
   } catch (const std::system_error& e) {
     ended_ = true;
-    log(LogLevel::Warn, "INIT", "no thread to enter MPI while this process does not: ", e.what());
+    log(LogLevel::Warn, "INIT", "cannot start the thread that drives idle progress of MPI: ", e.what());
   }
 }
 
@@ -121,11 +121,11 @@ void IdleProgress::run() {
     int found = 0;
     const int code = MPI_Test(&never_, &found, MPI_STATUS_IGNORE);
     lock.lock();
-    if (code != MPI_SUCCESS) {  // no operation may be told of it again
+    if (code != MPI_SUCCESS) {  // maybe no operation reports it again
       network().mark_failed("a call of the MPI library failed");
       break;
     }
-    if (ending_) break;  // behind a last test: the process may end without MPI_Finalize
+    if (ending_) break;  // after a last test: the process may end without MPI_Finalize
     pause = std::min(2 * pause, kLongestPause);
   }
   waits_for_entry_.store(false, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// State and queries: what is answered without starting MPI.
+// State and queries, none of which starts MPI.
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -34,7 +34,6 @@ bool mpi_is_finalized() {
 
 namespace {
 
-// All lines, with spaces for tabs.
 std::string library_text() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
@@ -44,7 +43,7 @@ std::string library_text() {
   return lines;
 }
 
-// The rest of the line that begins so, without the spaces around it; empty: there is none.
+// The rest of the line after `head`, trimmed; empty: no such line.
 std::string line_after(const std::string& lines, std::string_view head) {
   std::size_t begin = lines.find(head);
   if (begin == std::string::npos) return {};
@@ -139,8 +138,8 @@ void MpiNetwork::on_abort(std::function<void(const std::string&)> announce) {
   if (state().pmi) state().pmi->on_abort(std::move(announce));
 }
 
-std::string MpiNetwork::objection_to_launcher(int ranks) const {
-  return mpi_gdr::objection_to_launcher(family(), Env::get().bootstrap, library_version(), ranks);
+std::string MpiNetwork::explain_launcher_mismatch(int ranks) const {
+  return mpi_gdr::explain_launcher_mismatch(family(), Env::get().bootstrap, library_version(), ranks);
 }
 
 std::vector<std::string> MpiNetwork::summary() const {

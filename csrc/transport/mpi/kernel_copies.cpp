@@ -1,5 +1,5 @@
-// MPICH 5 sends messages inside a node by process_vm_readv, without a try: where the kernel refuses that
-// (seccomp, yama, namespaces) the receive fails. So it is tried here, and switched off.
+// MPICH 5 sends by process_vm_readv without a trial, which fails where the kernel (seccomp, yama, namespaces)
+// refuses it: disables that there.
 #include <mpi.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ struct Sample {
   std::uint64_t address, value;
 };
 
-// In another PID namespace the pid is that of another process, or of none.
+// In another PID namespace the pid is another process's, or none.
 bool can_read(const Sample& sample) {
   std::uint64_t value = 0;
   const iovec local{&value, sizeof value}, remote{reinterpret_cast<void*>(sample.address), sizeof value};
@@ -29,7 +29,7 @@ bool can_read(const Sample& sample) {
          value == sample.value;
 }
 
-// False: the library has no such variable, or it cannot be set any more.
+// False: no such variable, or too late to set it.
 bool set_control(const char* name, int value) {
   int provided = 0, index = 0, count = 0;
   if (MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) return false;
@@ -57,7 +57,8 @@ void settle_kernel_copies(MPI_Comm node) {
   check(MPI_Allreduce(MPI_IN_PLACE, any, 2, MPI_INT, MPI_MAX, node), "MPI_Allreduce");
   const bool refused = any[0] != 0, chosen = any[1] != 0;  // by a rank; by a rank's user
   if (!refused || chosen || !set_control("MPIR_CVAR_CH4_CMA_ENABLE", 0)) return;
-  log(LogLevel::Info, "INIT", "the kernel refuses copies between ranks of this host: MPI does without");
+  log(LogLevel::Info, "INIT",
+      "the kernel refuses copies between ranks of this host: MPI copies through shared memory");
 }
 
 }  // namespace mpi_gdr::mpi

@@ -1,4 +1,4 @@
-// Who the ranks of the job are, exchanged over MPI, since a launcher may start it before there is a store.
+// Exchanges the processes of the job over MPI, since a launcher may start it before there is a store.
 #include <mpi.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ void exchange_processes(Membership& members, std::shared_ptr<Board> board) {
     if (!board) board = std::make_shared<Board>();
     mine.board = board->ticket();
   } catch (const Error& error) {  // the others have to go on
-    report(s.rank, std::string("cannot tell the ranks of this host of failures: ") + error.what());
+    report(s.rank, std::string("cannot notify the ranks of this host of failures: ") + error.what());
   }
   members.boards = std::make_shared<Boards>();
   members.boards->own = std::move(board);
@@ -51,13 +51,13 @@ void exchange_processes(Membership& members, std::shared_ptr<Board> board) {
     const bool here = own.domain != 0 && r.domain == own.domain && r.pid != own.pid;
     members.boards->peers.push_back(here ? BoardReader::open(r.board) : nullptr);
     if (here && !members.boards->peers.back())
-      report(s.rank, "cannot read what " +
+      report(s.rank, "cannot read the board of " +
                          describe(static_cast<int>(members.processes.size()) - 1, members.processes.back()) +
-                         " has to say: its failures are noticed at deadlines only");
+                         ": failures that this rank reports are noticed only at deadlines");
   }
 }
 
-// Only the ranks of the job have heard these bytes: from now on they sign what goes through the store.
+// Only the ranks of the job have these bytes, which from now on sign values in the store.
 void begin_session() {
   const State& s = state();
   std::uint64_t random[4];
@@ -71,7 +71,7 @@ void begin_session() {
 void find_members(const NetworkOptions& o) {
   State& s = state();
   if (s.base != MPI_COMM_NULL) check(MPI_Comm_free(&s.base), "MPI_Comm_free");
-  // Ordered by torch's rank, whatever the launcher's order was.
+  // Ordered by torch's rank, not the launcher's.
   MPI_Comm node = MPI_COMM_NULL;
   check(MPI_Comm_split(MPI_COMM_WORLD, 0, o.rank, &s.base), "MPI_Comm_split");
   check(MPI_Comm_set_errhandler(s.base, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -98,14 +98,14 @@ void find_members(const NetworkOptions& o) {
   members->node_of_rank = number_nodes(names);
   if (const int each = Env::get().ranks_per_node; each > 0)
     for (int r = 0; r < s.size; ++r) members->node_of_rank[static_cast<std::size_t>(r)] = r / each;
-  // The board stays: readers of the generation before may still look at it.
+  // The board stays: readers of the previous generation may still use it.
   exchange_processes(*members, s.members ? s.members->boards->own : nullptr);
   begin_session();
   {
     const std::lock_guard lock(s.members_mutex);
     s.members = members;
   }
-  // Everybody has attached: the Allgather is through.
+  // After the Allgather all ranks have attached.
   if (s.started_by_us && rank_on_node == 0) unlink_mpich_shared_memory();
 }
 

@@ -27,11 +27,11 @@ namespace {
 
 using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookEvery(100);
-constexpr std::chrono::seconds kContainersStart(4);  // the others' processes can be seen by then
+constexpr std::chrono::seconds kContainersStart(4);  // by then the others' processes are visible
 constexpr std::chrono::seconds kGrace(2);  // a peer's watchdog fires first, so that its rank can be named
 
-// What is wrong with an MPI that another library has initialised, or "".
-std::string objection_to_existing(int expected_size) {
+// Why an MPI that another library has initialised cannot be used, or "".
+std::string explain_existing_mismatch(int expected_size) {
   if (mpi_is_finalized()) return "MPI was finalised in this process, and it cannot be started twice";
   int level = 0, size = 0;
   check(MPI_Query_thread(&level), "MPI_Query_thread");
@@ -51,7 +51,7 @@ std::string objection_to_existing(int expected_size) {
 std::vector<Proposal> gather_proposals(const NetworkOptions& o, const Proposal& mine) {
   if (o.size == 1) return {mine};
   std::vector<Proposal> all;
-  if (!o.store) {  // all that can be known: the launcher gave every rank what it gave this one
+  if (!o.store) {  // assumed: the launcher gave every rank what it gave this one
     all.assign(static_cast<std::size_t>(o.size), mine);
     for (int r = 0; r < o.size; ++r) {
       Proposal& its = all[static_cast<std::size_t>(r)];
@@ -77,7 +77,7 @@ PmiServer& start_pmi_server(const NetworkOptions& o, const std::vector<Proposal>
   p.kvsname = "mpi_gdr_" + all[0].nonce;
   p.abort_key = p.prefix + "/abort";
   p.process_mapping = process_mapping(nodes);
-  p.init_deadline = deadline - o.init_timeout / 10;  // before the watchdog's: it can name the missing ranks
+  p.init_deadline = deadline - o.init_timeout / 10;  // before the watchdog's: names the missing ranks
   p.later_timeout = std::chrono::seconds(10);
   PmiServer& server = PmiServer::start(std::move(p));
   state().pmi = &server;
@@ -86,14 +86,13 @@ PmiServer& start_pmi_server(const NetworkOptions& o, const std::vector<Proposal>
   return server;
 }
 
-// Throws, on all ranks, where it is certain that some cannot start; warns on this one where it may be.
-// `here`: ranks on this rank's host; without a store it is not known which they are.
+// Throws on all ranks if one certainly cannot start, else warns. `here`: ranks on this host; 0: unknown.
 void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
                          const std::vector<Proposal>& all, std::size_t here) {
   std::vector<std::optional<std::uint64_t>> free;
   for (const Proposal& p : all) free.push_back(p.shared_memory);
   const std::string refusal = o.store || here == all.size()
-                                  ? objection_to_shared_memory(nodes, free, all[0].mpi_version, !o.store)
+                                  ? explain_shared_memory_shortage(nodes, free, all[0].mpi_version, !o.store)
                                   : "";
   if (!refusal.empty()) fail(ErrorCode::System, "MPI cannot start: ", refusal);
   const auto own = free[static_cast<std::size_t>(o.rank)];
@@ -101,7 +100,7 @@ void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
   if (!warning.empty()) report(o.rank, warning);
 }
 
-// Whether the ranks of one host certainly do. Without a store a rank compares with its launcher.
+// Whether the ranks certainly share all namespaces. Without a store a rank compares with its launcher.
 bool share_namespaces(const NetworkOptions& o, const std::vector<Proposal>& all) {
   const std::string& own = all[static_cast<std::size_t>(o.rank)].namespaces;
   if (own.empty()) return false;
@@ -115,7 +114,6 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
   std::vector<std::string> hosts;
   for (const Proposal& p : all) hosts.push_back(p.host);
   const std::vector<int> nodes = number_nodes(hosts);
-  // Without a store only the launcher's word tells how many ranks share this node; 0: not known.
   const char* const local_size = std::getenv("LOCAL_WORLD_SIZE");
   const int own_node = nodes[static_cast<std::size_t>(o.rank)];
   const std::size_t here = o.store
@@ -128,7 +126,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
     confined = set_one_host_environment();
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
-    // A child that runs exit handlers must not tell the launcher that this rank is done.
+    // A child that runs exit handlers must not report to the launcher that this rank is done.
     const char* const fd = std::getenv("PMI_FD");
     if (fd && std::getenv("SLURM_PROCID") && !std::getenv("MPI_LOCALNRANKS"))
       server = &PmiServer::start({.rank = o.rank, .launcher = std::atoi(fd)});
@@ -150,7 +148,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
       text += "ranks that have not finished MPI_Init: " + rank_list(absent_ranks(*store, key, size)) +
               ". If one of them has ended, its own output says why";
     } catch (const std::exception& e) {
-      text += std::string("the store does not say which ranks have not finished MPI_Init: ") + e.what();
+      text += std::string("cannot read from the store which ranks have not finished MPI_Init: ") + e.what();
     }
     return text;
   };
@@ -166,7 +164,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
   }
   if (server) {
     server->init_finished();
-    // Programs that this one starts are no part of the job.
+    // Programs that this one starts are not part of the job.
     for (const char* variable : {"PMI_FD", "PMI_RANK", "PMI_SIZE"}) ::unsetenv(variable);
   }
   for (const char* variable : confined) ::unsetenv(variable);
@@ -183,7 +181,7 @@ std::string lost_or_none(const std::vector<ProcessId>& processes, int rank) {
   return text.empty() ? "no process of this host has ended or is stopped" : text;
 }
 
-// For a thread that waits for the others: looks every now and then whether one of these processes has ended.
+// Throws if one of these processes has ended; for loops that wait for the others.
 std::function<void()> look_for_lost(const char* when, const NetworkOptions& o,
                                     const std::vector<ProcessId>& processes, int rank) {
   return [=, &o, &processes, next_look = steady_clock::now()]() mutable {
@@ -192,17 +190,17 @@ std::function<void()> look_for_lost(const char* when, const NetworkOptions& o,
     if (o.poll) o.poll();
     const std::string lost = find_lost(processes, rank, false);
     if (lost.empty()) return;
-    network().mark_failed("a rank was lost");  // the end of this process does not wait for it either
+    network().mark_failed("a rank was lost");  // nor does finalize() wait for it
     fail(ErrorCode::Remote, when, ": ", lost);
   };
 }
 
-// Who is not there may have ended, or be stopped, just behind MPI_Init.
+// A missing rank may have ended, or be stopped, just after MPI_Init.
 std::vector<std::string> meet_after_init(const NetworkOptions& o, const std::string& blob,
                                          const std::vector<ProcessId>& processes, Deadline deadline) {
   const auto look = look_for_lost("after MPI_Init", o, processes, o.rank);
-  // torch's store waits for ever where the process that hosts it is stopped.
-  Watchdog guard("the meeting after MPI_Init", deadline + kGrace, o.rank, [processes, rank = o.rank] {
+  // torch's store waits forever where the process that hosts it is stopped.
+  Watchdog guard("the rendezvous after MPI_Init", deadline + kGrace, o.rank, [processes, rank = o.rank] {
     if (state().started_by_us) unlink_mpich_shared_memory();
     return lost_or_none(processes, rank);
   });
@@ -210,7 +208,7 @@ std::vector<std::string> meet_after_init(const NetworkOptions& o, const std::str
     return rendezvous(*o.store, o.key + "/up", o.rank, o.size, blob, deadline, look);
   } catch (const Error& e) {
     if (state().started_by_us) unlink_mpich_shared_memory();
-    // The store fails with the process that hosts it, which may need a moment to be gone.
+    // The store fails with the process that hosts it, which may need a moment to disappear.
     if (e.code() == ErrorCode::System) std::this_thread::sleep_for(kLookEvery);
     const std::string lost = find_lost(processes, o.rank, e.code() == ErrorCode::Timeout);
     if (lost.empty() || e.code() == ErrorCode::Remote) throw;
@@ -219,7 +217,7 @@ std::vector<std::string> meet_after_init(const NetworkOptions& o, const std::str
   }
 }
 
-// All ranks learn what every rank got, and raise the same error.
+// All ranks get every rank's result, and raise the same error.
 void verify_world(const NetworkOptions& o, const std::vector<ProcessId>& processes, Deadline deadline) {
   int level = 0, size = 0;
   check(MPI_Query_thread(&level), "MPI_Query_thread");
@@ -234,7 +232,7 @@ void verify_world(const NetworkOptions& o, const std::vector<ProcessId>& process
       fail(ErrorCode::InvalidUsage, "MPI started with ", its_size, " rank(s) on rank ", r,
            ", but torch's world_size is ", o.size, " (bootstrap: ", state().bootstrap,
            ", library: ", library_version(),
-           "). This library does not start from the environment it was given: start with `mpirun -n ", o.size,
+           "). This library ignores the launch environment that it was given: start with `mpirun -n ", o.size,
            " python script.py` of the same MPI, or set MPI_GDR_BOOTSTRAP=",
            state().under_launcher ? "store" : "launcher");
     if (its_level < MPI_THREAD_MULTIPLE)
@@ -267,7 +265,7 @@ void MpiNetwork::start(const NetworkOptions& o) {
   mine.process = own_process();
   mine.mpi_version = library_version();
   if (mpi_is_finalized() || mpi_is_initialized()) {
-    mine.error = objection_to_existing(o.size);
+    mine.error = explain_existing_mismatch(o.size);
     mine.initialised = true;
   }
   std::vector<Proposal> all;
@@ -279,8 +277,8 @@ void MpiNetwork::start(const NetworkOptions& o) {
   if (!mine.error.empty()) fail(ErrorCode::InvalidUsage, mine.error);
   const Bootstrap how = decide(family(), all);
   if (o.size > 1 && !o.store && how != Bootstrap::Launcher)
-    fail(ErrorCode::InvalidUsage, "world_size=", o.size,
-         " needs a store: ", mpi_gdr::objection_to_launcher(family(), o.bootstrap, mine.mpi_version, o.size));
+    fail(ErrorCode::InvalidUsage, "world_size=", o.size, " needs a store: ",
+         mpi_gdr::explain_launcher_mismatch(family(), o.bootstrap, mine.mpi_version, o.size));
 
   s.pid = ::getpid();
   s.rank = o.rank;
@@ -312,7 +310,7 @@ void MpiNetwork::renumber(const NetworkOptions& o) {
   check_again(o);
   if (o.size == 1 || !o.store) return;
   const auto deadline = steady_clock::now() + o.rendezvous_timeout;
-  // The old numbers are of no use to find out who is missing, but their processes are.
+  // The old processes, not the old numbers, show which rank is missing.
   const std::shared_ptr<const Membership> members = membership();
   const std::vector<std::string> before =
       rendezvous(*o.store, o.key + "/again", o.rank, o.size, std::to_string(s.rank), deadline,

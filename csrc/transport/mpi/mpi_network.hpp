@@ -1,5 +1,4 @@
-// MPI in this process: started once, never stopped before the process ends (MPI cannot be started twice),
-// shared with mpi4py whichever comes first.
+// MPI in this process: started once, never stopped before its end, shared with mpi4py in either order.
 #pragma once
 
 #include <chrono>
@@ -14,14 +13,14 @@ namespace mpi_gdr::mpi {
 
 class MpiNetwork final : public Network {
  public:
-  // Starts MPI, or checks and takes over the one that another library started. What goes wrong inside
-  // MPI_Init cannot be thrown: the process ends with kExitStuck (or MPI's own code) and a message.
+  // Starts MPI, or checks and takes over the one that another library started. Failures inside MPI_Init
+  // cannot be thrown: the process ends with kExitStuck (or MPI's own code) and a message.
   void start(const NetworkOptions& options) override;
   bool started() const override;
   void renumber(const NetworkOptions& options) override;
-  // Calls MPI_Finalize if start() started MPI, nothing failed, this is no forked child, and all ranks come
-  // here in time (under a launcher: rendezvous_timeout, since launchers may end a job of which one rank left
-  // early). Ends the process if MPI_Finalize hangs.
+  // Calls MPI_Finalize if start() started MPI, nothing failed, this is no forked child, and all ranks come in
+  // time (under a launcher at least rendezvous_timeout: it may end a job of which one rank left early). Ends
+  // the process if it hangs.
   bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                 const std::function<std::string()>& missing) noexcept override;
   bool ends_here() const noexcept override;
@@ -33,13 +32,13 @@ class MpiNetwork final : public Network {
   std::vector<std::string> summary() const override;
   std::unique_ptr<Transport> make_group(const GroupTransportOptions& options) override;
   NetworkInfo info() const override;
-  std::string objection_to_launcher(int ranks) const override;
+  std::string explain_launcher_mismatch(int ranks) const override;
   static MpiFamily family();
   int handle(const Transport& transport) const override;
   void broadcast(std::string& text, int root, std::chrono::milliseconds timeout) override;
 };
 
-// Of this process. Leaked: it outlives atexit handlers.
+// This process's. Leaked: outlives atexit handlers.
 MpiNetwork& network();
 
 }  // namespace mpi_gdr::mpi

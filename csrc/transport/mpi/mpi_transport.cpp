@@ -1,10 +1,6 @@
-// Transport over MPI: one group of ranks with communicators of its own, made by MpiNetwork::make_group().
-//
-// Each group owns the communicator that MPI_Comm_create_group returns, which carries no traffic of ours and
-// is what handle() lends to mpi4py, and a duplicate of it per channel. All are made at once, so that no later
-// call has to be collective. Tools see their names: "mpi-gdr group 0 collective". Threads and errors as in
-// transport.hpp. close() leaks the communicators after a failure (an error, an abandoned request, here or in
-// another group), since freeing would wait for peers that may be gone.
+// Transport over MPI: a group of ranks with its own communicators, made at once, so that no later call is
+// collective. handle() lends the first to mpi4py, which carries no traffic of ours; each channel has a
+// duplicate. close() leaks them after a failure (an error or abandoned request, in any group).
 #include <mpi.h>
 #include <unistd.h>
 
@@ -25,8 +21,8 @@
 namespace mpi_gdr::mpi {
 namespace {
 
-// Request::handle is the MPI_Request (an int or a pointer, by library) with its kind in the two top bits,
-// which neither uses. MPI cannot tell what a request is, and only receives may be cancelled.
+// Request::handle is the MPI_Request (an int or a pointer, by library) with its kind in the two unused top
+// bits: MPI does not expose a request's kind, and only receives may be cancelled.
 enum class Kind : std::uint64_t { Send = 0, Recv = 1, Native = 2 };
 constexpr int kKindShift = 62;
 constexpr std::uint64_t kHandleMask = (std::uint64_t{1} << kKindShift) - 1;
@@ -128,10 +124,10 @@ class MpiTransport final : public Transport {
     if (!request.active) return;
     request.active = false;
     network().mark_failed("messages of an operation that failed were under way");
-    if (kind_of(request) != Kind::Recv) return;  // MPI cannot take back the others: leaked
+    if (kind_of(request) != Kind::Recv) return;  // MPI cannot cancel the others: leaked
     MPI_Request mpi = unwrap(request);
     if (MPI_Cancel(&mpi) != MPI_SUCCESS) return;
-    // A cancelled receive completes locally, with some fabrics only after a few turns of their progress.
+    // A cancelled receive completes locally, with some fabrics only after several calls of their progress.
     for (int turn = 0, done = 0; turn < 100 && !done; ++turn)
       if (MPI_Test(&mpi, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
   }
@@ -142,7 +138,7 @@ class MpiTransport final : public Transport {
 
   Request istart_native(Channel channel, const NativeCollective& c) override {
     MPI_Comm comm = communicator(channel);
-    // Ours lets the result lie inside the input of a reduce_scatter; MPI forbids that they overlap.
+    // Our reduce_scatter allows its result inside the input; MPI does not.
     if (c.collective == Collective::ReduceScatter && overlap(c)) {
       std::vector<char> apart(c.count * item_size(c.dtype));
       Request request = wrap(start_native(c, apart.data(), rank_, comm), Kind::Native);
@@ -175,13 +171,12 @@ class MpiTransport final : public Transport {
     check(MPI_Comm_set_name(comm, label.c_str()), "MPI_Comm_set_name");
   }
 
-  // For a call of MPI.
   MPI_Comm communicator(Channel channel) const {
     state_.idle.note_entry();
     MPI_Comm comm = channels_[static_cast<int>(channel)];
     if (comm == MPI_COMM_NULL)
       fail(ErrorCode::InvalidUsage, "channel '", name(channel), "' of this group ",
-           group_ == MPI_COMM_NULL ? "is closed" : "was not asked for when the group was made");
+           group_ == MPI_COMM_NULL ? "is closed" : "was not requested when the group was created");
     return comm;
   }
 

@@ -12,7 +12,7 @@ MPI_Datatype mpi_datatype(DataType t) {
   if (t == DataType::Float64) return MPI_DOUBLE;
   if (t == DataType::Float32) return MPI_FLOAT;
   if (!is_integral(t)) return MPI_DATATYPE_NULL;
-  // From Int64 on. Bool is that of the logical operations below.
+  // From Int64 on. Bool: for the logical operations below.
   const MPI_Datatype integers[] = {MPI_INT64_T,  MPI_INT32_T,  MPI_INT16_T, MPI_INT8_T, MPI_UINT64_T,
                                    MPI_UINT32_T, MPI_UINT16_T, MPI_UINT8_T, MPI_UINT8_T};
   return integers[static_cast<int>(t) - static_cast<int>(DataType::Int64)];
@@ -28,8 +28,8 @@ MPI_Op mpi_operation(ReduceOp op, DataType t) {
 
 namespace {
 
-// What libraries compute as we do. Open MPI 5.0.11 saturates most elements of a sum of 8- or 16-bit integers
-// (its vector code) and wraps the rest; MPICH 4.0.2 compares unsigned integers as signed ones.
+// Open MPI 5.0.11 saturates most elements of a sum of 8- or 16-bit integers (its vector code) and wraps the
+// rest; MPICH 4.0.2 compares unsigned integers as signed ones.
 bool libraries_agree(ReduceOp op, DataType t) {
   const bool is_unsigned =
       t == DataType::UInt64 || t == DataType::UInt32 || t == DataType::UInt16 || t == DataType::UInt8;
@@ -45,7 +45,7 @@ bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::ui
   if (reduces(collective))
     return count <= INT_MAX && supports(op, dtype) && mpi_datatype(dtype) != MPI_DATATYPE_NULL &&
            mpi_operation(op, dtype) != MPI_OP_NULL && libraries_agree(op, dtype);
-  return count <= INT_MAX / item_size(dtype);  // moved as bytes
+  return count <= INT_MAX / item_size(dtype);  // as bytes
 }
 
 MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_Comm comm) {
@@ -74,7 +74,7 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
     case Collective::AllReduce:
       return started(MPI_Iallreduce(input, result, count, type, op, comm, &request), "MPI_Iallreduce");
     case Collective::Reduce:
-      // In place is for the root only; the others' result is not looked at.
+      // In place is for the root only; other ranks' result is unused.
       return started(MPI_Ireduce(root ? input : c.input, root ? result : nullptr, count, type, op, c.root,
                                  comm, &request),
                      "MPI_Ireduce");

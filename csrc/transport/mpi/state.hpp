@@ -1,5 +1,4 @@
-// Private to transport/mpi: what start() sets up and the others read, and how error codes of MPI calls become
-// Error. Default visibility: for transport/mpi/raw, too.
+// Private to transport/mpi. Default visibility: for transport/mpi/raw too.
 #pragma once
 
 #include <mpi.h>
@@ -22,10 +21,10 @@ struct State {
   MPI_Comm base = MPI_COMM_NULL;
   int rank = -1, size = -1;  // also before there are members
   mutable std::mutex members_mutex;
-  std::shared_ptr<const Membership> members;  // replaced whole, with members_mutex held
-  PmiServer* pmi = nullptr;                   // that started this MPI; null: a launcher did
+  std::shared_ptr<const Membership> members;  // replaced as a whole, with members_mutex
+  PmiServer* pmi = nullptr;                   // started this MPI; null: a launcher did
   std::string bootstrap;
-  pid_t pid = 0;  // that initialised MPI: a forked child has another
+  pid_t pid = 0;  // of the process that initialised MPI; a forked child has another
   bool started_by_us = false;
   bool under_launcher = false;
   std::chrono::milliseconds finalize_timeout{0};
@@ -34,15 +33,15 @@ struct State {
   std::atomic<const char*> failure{nullptr};  // Network::mark_failed()
 };
 
-// Both of this process. Leaked: they outlive atexit handlers.
+// This process's. Leaked: outlive atexit handlers.
 [[gnu::visibility("default")]] State& state();
 MpiNetwork& network();
 
-// Collective over all ranks, once MPI is initialised: State::base, sorted by torch's ranks, and its members.
+// Collective over all ranks, after MPI_Init. Sets State::base, sorted by torch's ranks, and State::members.
 void find_members(const NetworkOptions& options);
 
-// Collective over the ranks of a node, when nothing else is on its way: MPI uses the kernel's copy
-// (process_vm_readv) between them only if all may read each other's memory, or the user wants it.
+// Collective over the ranks of a node, while nothing else is outstanding: allows MPI the kernel's copy
+// between them only if all can read each other's memory, or the user wants it.
 void settle_kernel_copies(MPI_Comm node);
 
 inline int rank() { return state().rank; }

@@ -24,22 +24,21 @@ constexpr std::size_t kGrain = 64 * 1024;  // a multiple of the page of every sy
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
 
-// The first page of an arena tells whose it is.
+// Identifies an arena, in its first page.
 struct Header {
   std::uint64_t nonce;
 };
 
-// All arenas of this process: its own, and before it those that were inherited. Without a constructor at run
-// time: a child that is forked meanwhile would wait for its end for ever.
+// This process's arena and inherited ones. constinit: a child forked during a constructor would wait forever.
 constinit struct {
   std::mutex making;
   bool forks_watched = false;     // with `making`
-  std::atomic<pid_t> process{0};  // that has made, or could not make, its own
+  std::atomic<pid_t> process{0};  // has made, or failed to make, its own
   std::atomic<Arena*> own{nullptr};
-  std::array<std::atomic<Arena*>, 8> all{};  // forks of forks that make one each
+  std::array<std::atomic<Arena*>, 8> all{};  // nested forks make one each
 } known;
 
-// In a forked child, whose parent may have been making one.
+// In a forked child, whose parent may have held the lock.
 void leave_parents() {
   std::construct_at(&known.making);
   for (const auto& arena : known.all)
@@ -89,15 +88,15 @@ void* Arena::allocate(std::size_t bytes) {
   if (bytes == 0 || bytes > bytes_ || ::getpid() != owner_) return nullptr;
   const std::size_t size = whole_pages(bytes);
   const std::lock_guard lock(mutex_);
-  // The lowest place: what was used before is there, and still has its pages.
+  // The lowest free block: memory used before still has its pages.
   const auto found =
       std::find_if(free_.begin(), free_.end(), [&](const auto& f) { return f.second.bytes >= size; });
   if (found == free_.end()) return nullptr;
   const std::size_t offset = found->first;
   const auto [room, warm] = found->second;
-  used_.emplace(offset, Free{size, 0});  // before anything else is changed: memory may run out
+  used_.emplace(offset, Free{size, 0});  // first: memory may run out
   auto node = free_.extract(found);
-  // Which of its pages are there is not known: the rest may have them all.
+  // Unknown which of its pages are resident: the rest may have them all.
   const Free rest{room - size, std::min(room - size, warm)};
   warm_ = warm_ - warm + rest.warm;
   if (rest.bytes > 0) {
@@ -141,7 +140,7 @@ void Arena::free(void* memory) {
   if (warm_ > kWarmBytes) punch(block);
 }
 
-// Its pages go back to the system.
+// Returns its pages to the system.
 void Arena::punch(Blocks::iterator block) {
   if (::fallocate(file_.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block->first),
                   static_cast<off_t>(block->second.bytes)) != 0)
@@ -151,7 +150,7 @@ void Arena::punch(Blocks::iterator block) {
 }
 
 void Arena::leave_parent() noexcept {
-  if (!std::exchange(shared_, false)) return;  // a child's child has the child's pages
+  if (!std::exchange(shared_, false)) return;  // a grandchild has the child's pages
   make_private(file_, bytes_);
 }
 

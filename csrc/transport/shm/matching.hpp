@@ -1,4 +1,4 @@
-// Which message goes into which receive, by MPI's rules. Used by one thread at a time.
+// Matches messages and receives by MPI's rules. Used by one thread at a time.
 #pragma once
 
 #include <array>
@@ -11,23 +11,23 @@
 namespace mpi_gdr::shm {
 
 struct Transfer;
-using Transfers = std::list<Transfer>;  // elements move between lists and stay where they are in memory
+using Transfers = std::list<Transfer>;  // elements move between lists at stable addresses
 
-// A send or a receive of this rank's, from isend() or irecv() until test() or abandon().
+// A send or receive of this rank, from isend() or irecv() until test() or abandon().
 struct Transfer {
   bool send = false, done = false, too_long = false;
-  bool copies = false;      // of a receive: it has been matched, and both ends copy
-  bool told = false;        // of such: the other end knows, and copies its share
-  bool wants_none = false;  // of a receive that answers its sender: it has all, or will not have it
+  bool copies = false;      // a matched receive that both ends copy
+  bool notified = false;    // of these: the other end has been notified
+  bool wants_none = false;  // a receive whose answer ends the send
   int peer = -1;            // or kAnySource, until it is matched
   int tag = 0;
   std::byte* data = nullptr;
-  std::size_t bytes = 0;    // of the message sent; the room to receive into
+  std::size_t bytes = 0;    // of the message to send, or of the receive buffer
   std::size_t arrived = 0;  // bytes of the message received
   std::size_t moved = 0;    // bytes, so far
   std::uint64_t id = 0;     // of a long message, the sender's
   std::uint64_t there = 0;  // of a long message received: its address in its owner's process
-  int cell = -1;            // of a receive that both ends copy: where its copy is open; -1: not yet
+  int cell = -1;            // of the open copy of a receive that both ends copy; -1: none
   Transfers* list = nullptr;
   Transfers::iterator place;
 };
@@ -37,30 +37,30 @@ inline void end(Transfer& transfer, Transfers& done) {
   transfer.done = true;
   move(transfer, done);
 }
-// Of this id, the front one, as a rule; null: it has been abandoned.
+// By id: usually the first one; null: it has been abandoned.
 Transfer* find(Transfers& transfers, std::uint64_t id);
 
 // A message that came before its receive.
 struct Unexpected {
   int source = -1, tag = 0;
   std::size_t bytes = 0;
-  bool offered = false;  // a long one, which is still with its sender
+  bool offered = false;  // a long one, still with its sender
   std::uint64_t id = 0, there = 0;
   std::unique_ptr<std::byte[]> data;
 };
 
 class Matching {
  public:
-  // The earliest receive that takes a message from there, or null.
+  // The earliest receive that matches, or null.
   Transfer* posted(int source, int tag);
   void post(Transfer& receive) { move(receive, posted_[bucket(receive.tag)]); }
 
-  // Takes the earliest message that fits the receive; false if there is none.
+  // Takes the earliest message that matches; false: none.
   bool take(const Transfer& receive, Unexpected& message);
   void keep(Unexpected message) { unexpected_[bucket(message.tag)].push_back(std::move(message)); }
 
  private:
-  // Lists by tag, in order: a search passes those of other sources, as in MPI.
+  // Lists by tag, in order: a search skips other sources, as in MPI.
   static constexpr std::size_t kBuckets = 64;
   static std::size_t bucket(int tag) { return static_cast<std::size_t>(tag) % kBuckets; }
 

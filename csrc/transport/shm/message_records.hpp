@@ -1,4 +1,3 @@
-// What travels in the rings (ring.hpp) between ranks of a node that send each other messages.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +8,17 @@
 
 namespace mpi_gdr::shm {
 
-// Offer and Eager are matched in their order; the others belong to the offer with their id.
+// Offer and Eager are matched in order; the others name the offer's id.
 enum Kind : std::uint32_t {
   kEager = 1,  // the message itself
-  kOffer,      // of a long one: where it is
-  kGo,         // it is wanted through the ring
-  kPiece,      // of it
-  kOpened,     // both ends copy it: where it goes
-  kDone        // it is there, or will never be taken
+  kOffer,      // the address of a long message
+  kGo,         // the receiver wants it through the ring
+  kPiece,      // a part of it
+  kOpened,     // both ends copy it: its destination
+  kDone        // it has been received, or never will be
 };
 
-// The payload of Offer and Opened: an address in the memory of the rank that writes it.
+// Payload of Offer and Opened: an address in its writer's process.
 using Where = std::uint64_t;
 
 inline Where where(const std::byte* payload) {
@@ -28,7 +27,7 @@ inline Where where(const std::byte* payload) {
   return where;
 }
 
-// False: there is no room.
+// False: no room.
 inline bool publish_where(RingWriter& ring, const void* memory, RecordHeader header) {
   std::byte* const payload = ring.reserve(sizeof(Where));
   if (!payload) return false;
@@ -39,10 +38,10 @@ inline bool publish_where(RingWriter& ring, const void* memory, RecordHeader hea
   return true;
 }
 
-// It comes from another process.
+// Checks what another process wrote.
 inline void expect(bool condition, const RecordHeader& header) {
   if (!condition)
-    fail(ErrorCode::Internal, "a message record in shared memory is none: kind ", header.kind, ", ",
+    fail(ErrorCode::Internal, "a message record in shared memory is malformed: kind ", header.kind, ", ",
          header.payload, " of ", header.bytes, " bytes");
 }
 

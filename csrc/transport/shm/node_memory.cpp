@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x6d70696764723407;
 
-// What the ranks tell each other while they attach.
+// A rank's result, published while it attaches.
 enum Verdict : std::uint32_t { kPending, kFailed, kSegmentsOnly, kEverything, kAndArenas = 16 };
 
 struct Header {
@@ -51,7 +51,7 @@ struct Ticket {
   std::string arena;  // its ticket; "" if it has none
 };
 
-// Nothing: the rank has none, or it is none.
+// nullopt: no ticket, or a malformed one.
 std::optional<Ticket> parse(const std::string& text) {
   if (text.empty()) return std::nullopt;
   try {
@@ -73,7 +73,7 @@ std::optional<Ticket> parse(const std::string& text) {
 
 enum class Direction : std::uint8_t { Read, Write };
 
-// 0 or what errno says. The kernel may copy less than asked for.
+// 0 or errno. The kernel may copy less than asked for.
 int transfer(Direction direction, std::int64_t pid, void* here, std::uint64_t there, std::size_t bytes) {
   auto* at = static_cast<std::byte*>(here);
   while (bytes > 0) {
@@ -158,7 +158,7 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
     peer.memory = static_cast<std::byte*>(memory);
     if (header(memory).magic != kMagic || header(memory).nonce != ticket.nonce) return Reach::None;
     everything = everything && probe(r);
-    if (!ticket.arena.empty()) peer.arena = ArenaView::of(ticket.arena);  // without it: as any other memory
+    if (!ticket.arena.empty()) peer.arena = ArenaView::of(ticket.arena);  // null: as any other memory
     arenas_mapped_ = arenas_mapped_ && (ticket.arena.empty() || peer.arena);
   }
   return everything ? Reach::All : Reach::Segments;
@@ -179,24 +179,25 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
                                           : (reach == Reach::Segments ? kSegmentsOnly : kEverything) |
                                                 (node->arenas_mapped_ ? kAndArenas : Verdict{}),
                      std::memory_order_release);
-  // A rank that could not map a segment says so in its own, so that all have the same result.
+  // A rank that could not map a segment publishes it in its own, so that all have the same result.
   for (const int r : node->members_) {
     if (reach == Reach::None) break;
     const auto& verdict = header(node->peer(r).memory).verdict;
-    std::uint32_t said;
-    while ((said = verdict.load(std::memory_order_acquire)) == kPending) {
+    std::uint32_t answer;
+    while ((answer = verdict.load(std::memory_order_acquire)) == kPending) {
       if (std::chrono::steady_clock::now() > deadline)
-        fail(ErrorCode::Timeout, "rank ", r, " of the group does not attach to the shared memory");
+        fail(ErrorCode::Timeout, "rank ", r,
+             " of the group did not attach to the shared memory before the timeout");
       if (poll) poll();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
-    node->arenas_mapped_ = node->arenas_mapped_ && (said & kAndArenas);
-    said &= ~static_cast<std::uint32_t>(kAndArenas);
-    if (said == kFailed) reach = Reach::None;
-    if (said == kSegmentsOnly && reach == Reach::All) reach = Reach::Segments;
+    node->arenas_mapped_ = node->arenas_mapped_ && (answer & kAndArenas);
+    answer &= ~static_cast<std::uint32_t>(kAndArenas);
+    if (answer == kFailed) reach = Reach::None;
+    if (answer == kSegmentsOnly && reach == Reach::All) reach = Reach::Segments;
   }
   node->reach_ = reach;
-  if (reach != Reach::None) {  // all have attached: /proc need not show the file any longer
+  if (reach != Reach::None) {  // all have attached: no /proc entry is needed
     ::close(node->own_->file_.file);
     node->own_->file_.file = -1;
   }
@@ -230,10 +231,10 @@ std::byte* NodeMemory::messages(int rank) const { return peer(rank).memory + kMe
 
 void NodeMemory::fail_at(int rank, const char* what, int error) const {
   fail(ErrorCode::System, "memory of rank ", rank, " (pid ", peer(rank).pid, ") cannot be ", what, ": ",
-       error ? std::strerror(error) : "its process has ended, its pid is another's");
+       error ? std::strerror(error) : "its process has ended and its pid was reused");
 }
 
-// The nonce is checked after a read and before a write: another process may have got the pid.
+// The nonce is checked after a read and before a write: the pid may have been reused.
 bool NodeMemory::try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const {
   const Peer& peer = this->peer(rank);
   std::uint64_t nonce = 0;

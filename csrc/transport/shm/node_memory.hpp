@@ -1,15 +1,13 @@
-// Memory that the ranks of a group on one node share, and the way to the rest of each other's memory. Ranks
-// are those of the group; ranks on other nodes have no segment here.
+// Memory shared by a group's ranks on one node, and access to the rest of each other's. Ranks: the group's.
 //
-// Each rank owns a segment (memfd: only this user's processes can open it, and it is gone with the last
-// process that maps it) and maps those of the others, through /proc/PID/fd. A segment holds, for each of a
-// few slots: flags, where this rank's buffers are, and staging memory. An operation uses one slot, by the
-// number of operations before it, which is equal on all ranks. Behind the slots comes an area for messages
-// (ring.hpp). Tensors in group memory (arena.hpp) are mapped as well. Other memory is reached by
-// process_vm_readv and _writev ("CMA") where the kernel allows it.
+// Each rank owns a segment (a memfd: only this user's processes can open it, and it is freed with its last
+// mapping) and maps the others' through /proc/PID/fd. A segment holds slots (flags, this rank's buffer
+// addresses, staging memory) and an area for messages (ring.hpp). An operation uses the slot of its number,
+// equal on all ranks. Group memory (arena.hpp) is mapped too; other memory is accessed by process_vm_readv
+// and _writev ("CMA") where the kernel allows it.
 //
-// Flags are 64-bit counters with one writer each that only grow, stored with release and read with acquire
-// order. The writer's generation is in the upper half, so a slot is used again without being reset.
+// Flags are growing 64-bit counters with one writer each, stored with release and read with acquire order. A
+// slot's begin with the generation, so that it is reused without a reset.
 //
 // Threads: create() blocks; all else is lock-free. One thread at a time uses the slots of a channel.
 #pragma once
@@ -35,48 +33,45 @@
 namespace mpi_gdr::shm {
 
 inline constexpr std::size_t kStagingBytes = kHostStagingBytes;  // per slot
-// Per channel. A use begins when all ranks have ended the one that is so many before it, and all before that.
+// Per channel. A use begins when all ranks have ended the use kSlots before, and all earlier ones.
 inline constexpr int kSlots = 8;
 inline constexpr int kSlotChannels = 2;  // Collective, Accelerator
 inline constexpr int kSlotLanes = 16;
 
-// What one rank shows to the others of the slots of a channel.
+// A rank's uses of the slots of a channel.
 struct alignas(64) SlotUses {
-  std::atomic<std::uint64_t> ended;     // uses before the first that it has not ended; one writer
+  std::atomic<std::uint64_t> ended;     // number of leading uses that it has ended; one writer
   std::atomic<std::uint32_t> sleepers;  // of other ranks (doorbell.hpp); many writers
 };
 
-// What one rank shows to the others of calls that choose a schedule (execution/rivals.hpp), by number.
+// A rank's calls that choose a schedule (execution/rivals.hpp), by number.
 struct alignas(64) RivalWords {
   std::array<std::uint64_t, 2 * kSlots> times, decisions;
 };
 
-// What one rank shows to the others, in one slot. It has one writer; a short operation reads the first cache
-// line alone. Processors fetch lines in pairs.
+// One writer; a short operation reads the first cache line alone. Processors fetch lines in pairs.
 struct alignas(128) Slot {
-  // generation << kReachBits | how the others reach what they may touch. Releases what is below.
+  // generation << kReachBits | bits below. Releases the members below.
   std::atomic<std::uint64_t> begun;
-  // Of the operation in this slot.
   std::uint64_t input = 0, output = 0;  // addresses in the owner's process
   // CallRecord::history of the last two uses, by the parity of their generations.
   std::uint64_t history[2] = {};
-  std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Notifies so far
+  std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Signals so far
   std::atomic<std::uint32_t> sleepers;  // of other ranks, on one of these (doorbell.hpp); many writers
 };
 
-inline constexpr std::uint64_t kMappedBit = 1;  // all of it is in memory that they map
-inline constexpr std::uint64_t kCopiedBit = 2;  // the kernel copies it
+inline constexpr std::uint64_t kMappedBit = 1;  // all accessible buffers are in memory that the others map
+inline constexpr std::uint64_t kCopiedBit = 2;  // the kernel copies them
 inline constexpr int kReachBits = 2;
 
-// This rank's segment, before the others know of it.
 class Segment {
  public:
-  // `arena`: what others may map, null: nothing. Throws Error(System).
+  // `arena`: others may map it; null: none. Throws Error(System).
   explicit Segment(const Arena* arena = nullptr, std::size_t message_bytes = 0);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
-  // How others find it: for the meeting of the ranks that make a group.
+  // For create() on the other ranks.
   std::string ticket() const;
 
  private:
@@ -90,8 +85,8 @@ class Segment {
 class NodeMemory {
  public:
   // Maps the others' segments and tries what is possible. All members call it with the tickets in rank order,
-  // and get the same reach(). Throws Timeout at the deadline. `poll` is called while a rank waits for the
-  // others, and may throw. `members`: the ranks on this node, ascending; empty: all.
+  // and get the same reach(). Throws Timeout at the deadline. `poll` is called while waiting, and may throw.
+  // `members`: on this node, ascending; empty: all.
   static std::unique_ptr<NodeMemory> create(std::unique_ptr<Segment> own, int rank,
                                             const std::vector<std::string>& tickets,
                                             std::chrono::steady_clock::time_point deadline,
@@ -101,13 +96,13 @@ class NodeMemory {
   NodeMemory& operator=(const NodeMemory&) = delete;
 
   Reach reach() const { return reach_; }  // equal on all members
-  // Whether each member's arena is mapped by all others; equal on all of them.
+  // Whether each member's arena is mapped by all others; equal on all members.
   bool arenas_mapped() const { return arenas_mapped_; }
   bool owns(const void* memory) const { return own_->arena_ && own_->arena_->owns(memory); }
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }  // of the group
   const std::vector<int>& members() const { return members_; }
-  // Where a member stands among them.
+  // Index of a member in members().
   std::size_t place(int rank) const {
     return static_cast<std::size_t>(std::lower_bound(members_.begin(), members_.end(), rank) -
                                     members_.begin());
@@ -115,7 +110,7 @@ class NodeMemory {
 
   SlotUses& uses(int rank, int channel) const;
   RivalWords& rival_words(int rank, int channel) const;
-  // What this process has seen of that: spares short operations a cache line of each other rank.
+  // Cached by this process: saves short operations a cache line of each other rank.
   struct Seen {
     std::vector<std::uint64_t> ended;  // by place
     std::uint32_t out_of_turn = 0;     // bit i: this rank has ended use SlotUses::ended + i
@@ -124,30 +119,29 @@ class NodeMemory {
   Slot& slot(int rank, int channel, int number) const {
     return reinterpret_cast<Slot*>(peer(rank).memory + kSlotsStart)[channel * kSlots + number];
   }
-  // What the owner of a slot has called, by generation as Slot::history: read where that differs.
+  // The call of a slot's owner, by generation as Slot::history: read where that differs.
   CallRecord& record(int rank, int channel, int number, std::uint64_t generation) const {
     auto* const all = reinterpret_cast<CallRecord*>(&slot(rank, kSlotChannels, 0));
     return all[static_cast<std::uint64_t>(channel * kSlots + number) * 2 + generation % 2];
   }
   std::byte* staging(int rank, int channel, int number) const;
 
-  // The least that a rank has for messages, equal on all ranks. Zeroed at first.
+  // The least bytes for messages of any rank, equal on all ranks. Zeroed at first.
   std::size_t message_bytes() const { return message_bytes_; }
   std::byte* messages(int rank) const;
 
-  // Where another rank's memory [address, address + bytes) is mapped here; null if it is not in its arena.
+  // Another rank's [address, address + bytes) as mapped here; null if it is not in its arena.
   std::byte* mapped(int rank, std::uint64_t address, std::size_t bytes) const {
     const auto& arena = peer(rank).arena;
     return arena ? arena->at(address, bytes) : nullptr;
   }
 
-  // Copies between this process and another rank's. Only with Reach::All. Throw Error(System) naming the
-  // rank, also if its process has ended and another one has got its pid.
+  // Copies between this and another rank's process; Reach::All. Throw Error(System), also for a reused pid.
   void read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   void write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
   // Whether the kernel copies memory of this process, by its first bytes; null: yes.
   static bool is_copied(const void* first, const void* second);
-  // The same, but false, maybe with some of it copied, if the kernel does not copy this memory (a device's).
+  // The same, but false, maybe after a partial copy, if the kernel does not copy this memory (a device's).
   bool try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   bool try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
 
@@ -157,7 +151,7 @@ class NodeMemory {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;
     std::int64_t pid = 0;
-    std::uint64_t nonce = 0, nonce_address = 0;  // what stands in its process where
+    std::uint64_t nonce = 0, nonce_address = 0;  // in its process
     std::shared_ptr<ArenaView> arena;            // null: not mapped
   };
   const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint8_t kCarrier = 1;  // of our requests
 
-// Bytes that one test() copies for one other rank; by a ring: what it holds. Others must progress, too.
+// Bytes that one test() copies per other rank; by a ring: its size. Other requests must progress, too.
 constexpr std::size_t kMostCopied = std::size_t{256} << 10;
 
 class NodeTransport final : public Transport {
@@ -106,7 +106,7 @@ class NodeTransport final : public Transport {
     if (request.carrier != kCarrier) return inner_->doorbell(request, bell);
     const Transfer& transfer = of(request);
     if (transfer.done || transfer.copies) return false;
-    // Only two ranks: any source is the other one.
+    // In a group of two any source is the other rank.
     const int who = transfer.peer == kAnySource && size() == 2 ? 1 - rank() : transfer.peer;
     if (who == kAnySource) return false;
     const Peer& peer = at(who);
@@ -137,7 +137,7 @@ class NodeTransport final : public Transport {
     RingReader in;
     TwoEndedCopy copy;
     Transfers copies;  // receives that both ends copy
-    // Bytes from there that wait for their receives. For its sender's choice only.
+    // Bytes from there that wait for their receives. A hint for the sender's choice.
     std::atomic<std::uint64_t>* backlog_here = nullptr;
     std::uint64_t last_offer = 0;  // id, of what came in
   };
@@ -149,12 +149,11 @@ class NodeTransport final : public Transport {
     return {reinterpret_cast<std::uintptr_t>(&transfer), true, kCarrier};
   }
 
-  static void add_backlog(Peer& peer, std::uint64_t bytes) {  // its only writer is this rank
+  static void add_backlog(Peer& peer, std::uint64_t bytes) {  // only this rank writes it
     peer.backlog_here->store(peer.backlog_here->load(std::memory_order_relaxed) + bytes,
                              std::memory_order_relaxed);
   }
 
-  // A transfer without a list of its own yet.
   Transfer& begin(int peer, int tag, void* data, std::size_t bytes) {
     if (spare_.empty()) spare_.emplace_back();
     const auto place = spare_.begin();
@@ -180,13 +179,11 @@ class NodeTransport final : public Transport {
     }
   }
 
-  // --- what comes in ---
-
   void read(int source, Peer& peer) {
     RecordHeader header;
     std::size_t work = 0;
     while (const std::byte* const payload = work < area_.ring_bytes() ? peer.in.peek(header) : nullptr) {
-      // Before pop(): where memory is missing, the record stays.
+      // Before pop(): if memory runs out, the record stays.
       handle(source, peer, header, payload);
       peer.in.pop();
       work += record_bytes(header.payload);
@@ -201,7 +198,7 @@ class NodeTransport final : public Transport {
         arrive(source, header, payload);
         return;
       case kOffer:
-        // Of two with one id each end might copy another message than the other.
+        // With a repeated id the ends might copy different messages.
         expect(header.payload == sizeof(Where) && header.bytes <= kMaxMessageBytes &&
                    header.id == peer.last_offer + 1,
                header);
@@ -259,13 +256,13 @@ class NodeTransport final : public Transport {
     receive.id = id;
     receive.there = address;
     receive.too_long = bytes > receive.bytes;
-    // A message to oneself has one end that could copy, and goes through the ring.
+    // A message to this rank itself has one end to copy, and goes through the ring.
     if (!receive.too_long && source != rank() && at(source).copy.can_take(receive)) {
       receive.copies = true;
       move(receive, at(source).copies);
       return;
     }
-    receive.wants_none = receive.too_long;  // its sender need not wait: no receive takes it
+    receive.wants_none = receive.too_long;  // its sender need not wait
     at(source).out.answer(receive);
   }
 
@@ -283,16 +280,16 @@ class NodeTransport final : public Transport {
         Transfer& receive = *next++;
         if (receive.cell < 0) {
           if (!peer.copy.can_open()) break;
-          // A sender that sleeps would be woken too late.
+          // A sleeping sender would be woken too late.
           const auto& sleepers = area_.sleepers(node_->messages(rank()));
-          receive.told = peer.copy.open(receive) && sleepers.load(std::memory_order_relaxed) == 0 &&
-                         peer.out.tell_opened(receive);
+          receive.notified = peer.copy.open(receive) && sleepers.load(std::memory_order_relaxed) == 0 &&
+                             peer.out.notify_opened(receive);
         }
-        const TwoEndedCopy::Taken taken = peer.copy.take(receive, receive.told ? share : Share::Any, budget);
+        const TwoEndedCopy::Taken taken =
+            peer.copy.take(receive, receive.notified ? share : Share::Any, budget);
         if (taken == TwoEndedCopy::Taken::Some) continue;
         receive.copies = false;
         receive.wants_none = taken == TwoEndedCopy::Taken::All;
-        // The sender stops copying before it sends pieces.
         if (!receive.wants_none) receive.moved = 0;
         peer.out.answer(receive);
       }
@@ -304,7 +301,7 @@ class NodeTransport final : public Transport {
   std::vector<Peer> peers_;  // by rank; this rank's own is for messages to itself
   Matching matching_;
   Transfers done_, spare_;
-  bool sends_to_itself_ = false;  // has done so: its own ring is read then
+  bool sends_to_itself_ = false;  // its own ring must be read
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// What a rank writes into its ring to another one: messages in order, answers to offers, and the pieces of
-// long messages. What finds no room waits for the next push().
+// Writes a rank's ring to another: messages in order, answers to offers, and pieces of long messages.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace mpi_gdr::shm {
 class Outgoing {
  public:
   Outgoing() = default;
-  // `backlog`: bytes that wait there for their receives. `done`: where transfers go that have ended.
+  // `backlog`: bytes that wait there for their receives. `done`: list for completed transfers.
   Outgoing(const RingWriter& ring, const std::atomic<std::uint64_t>& backlog, Transfers& done)
       : ring_(ring), backlog_(&backlog), done_(&done) {}
 
@@ -30,13 +29,13 @@ class Outgoing {
     move(receive, answers_);
     push_answers();
   }
-  // An offered send goes through the ring as a whole, though this rank may have helped to copy some.
+  // An offered send goes through the ring as a whole, even if this rank has copied a part.
   void stream(Transfer& send) {
     send.moved = 0;
     move(send, streams_);
   }
-  // The receiver's copy is open. False: there is no room, and the message is not needed.
-  bool tell_opened(const Transfer& receive) {
+  // The receiver's copy is open. False: no room, and not needed.
+  bool notify_opened(const Transfer& receive) {
     return publish_where(ring_, receive.data, {.id = receive.id, .tag = receive.cell, .kind = kOpened});
   }
 
@@ -45,7 +44,7 @@ class Outgoing {
     push_queued();
     push_streams();
   }
-  // False if this transfer does not wait for room in the ring.
+  // False: the transfer does not wait for room in the ring.
   bool bell(const Transfer& transfer, Doorbell& bell, std::atomic<std::uint32_t>* sleepers) const {
     if (transfer.list != &queued_ && transfer.list != &answers_ && transfer.list != &streams_) return false;
     bell = ring_.bell(sleepers);
@@ -53,8 +52,7 @@ class Outgoing {
   }
 
  private:
-  // Messages up to this length are copied twice, or three times without a waiting receive; longer ones cost
-  // a round trip before their first byte.
+  // Up to this length messages are copied two or three times; longer ones cost a round trip instead.
   static constexpr std::size_t kMostEager = 128 * 1024;
   // A receiver that holds this many unexpected bytes gets more of them in short messages only.
   static constexpr std::size_t kMostBacklog = std::size_t{1} << 20, kShort = std::size_t{16} << 10;
@@ -108,11 +106,11 @@ class Outgoing {
   }
 
   RingWriter ring_;
-  const std::atomic<std::uint64_t>* backlog_ = nullptr;  // for the choice of a way only
+  const std::atomic<std::uint64_t>* backlog_ = nullptr;  // a hint for the choice of the way
   Transfers* done_ = nullptr;
   Transfers answers_;          // receives whose Go or Done is to be written
-  Transfers queued_;           // sends of which nothing is written yet
-  Transfers streams_;          // sends that go through the ring, one after the other
+  Transfers queued_;           // sends not written yet
+  Transfers streams_;          // sends through the ring, one after the other
   std::uint64_t last_id_ = 0;  // of the sends that were offered
 };
 

@@ -7,11 +7,11 @@
 namespace mpi_gdr::shm {
 namespace {
 
-// Fills what is left before the ring's end. It has no payload of its own.
+// Fills the rest before the ring's end; without payload.
 constexpr std::uint32_t kSkip = 0xffffffff;
 
 constexpr std::size_t kMostRing = std::size_t{1} << 20, kLeastRing = std::size_t{32} << 10;
-// Of all rings that one rank writes, where there are many.
+// All rings of a writer together.
 constexpr std::size_t kMostRings = std::size_t{8} << 20;
 constexpr std::size_t kPage = 4096;
 
@@ -21,7 +21,7 @@ std::byte* RingWriter::reserve(std::size_t payload) {
   MPI_GDR_CHECK(payload <= max_payload());
   const std::size_t size = record_bytes(payload), to_end = bytes_ - (at_ & (bytes_ - 1));
   const bool wraps = size > to_end;
-  // With the next stamp's line, which is cleared beforehand.
+  // Includes the next stamp's line, which is cleared beforehand.
   const std::uint64_t end = at_ + (wraps ? to_end : 0) + size + kLine;
   if (end - seen_ > bytes_) {
     seen_ = tail_->load(std::memory_order_acquire);
@@ -48,8 +48,8 @@ const std::byte* RingReader::peek(RecordHeader& header) {
     const std::size_t to_end = bytes_ - (at_ & (bytes_ - 1));
     if (header.kind != kSkip) {
       if (header.payload > bytes_ / 4 || record_bytes(header.payload) > to_end)
-        fail(ErrorCode::Internal, "a message record of ", header.payload, " bytes in shared memory, where ",
-             std::min(bytes_ / 4, to_end), " fit");
+        fail(ErrorCode::Internal, "a message record of ", header.payload,
+             " bytes in shared memory, expected at most ", std::min(bytes_ / 4, to_end));
       size_ = record_bytes(header.payload);
       return reinterpret_cast<const std::byte*>(&here) + sizeof(Record);
     }

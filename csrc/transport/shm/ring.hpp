@@ -1,11 +1,9 @@
-// A ring of bytes in shared memory by which one rank sends records to another: one writer, one reader.
+// A ring of bytes in shared memory. One writer and one reader, each in one thread at a time; never blocks.
 //
-// Positions are 64-bit counts of bytes that only grow. A record is a header and its payload, and takes whole
-// cache lines. The stamp in its header (its position + 1, stored with release order) publishes it, so that a
-// short message is one cache line to its reader; the writer clears the next stamp before that. The reader
-// stores its position in `tail`, which the writer reads only when it knows of no room.
-//
-// Memory and tail are zero at first. Nothing blocks. Writer and reader are each used by one thread at a time.
+// Positions are growing 64-bit counts of bytes. A record is a header and its payload, in whole cache lines.
+// The stamp in its header (its position + 1, stored with release order) publishes it: a short message is one
+// cache line to its reader. The writer clears the next stamp before that. The reader stores its position in
+// `tail`, which the writer reads only when it is out of room. Memory and tail are zero at first.
 #pragma once
 
 #include <atomic>
@@ -18,7 +16,7 @@ namespace mpi_gdr::shm {
 
 inline constexpr std::size_t kLine = 64;
 
-// What a record carries besides its payload; the ring itself only looks at the payload's length.
+// A record without its payload; the ring itself uses kind and payload length only.
 struct RecordHeader {
   std::uint64_t id = 0;
   std::uint64_t bytes = 0;  // of the message
@@ -41,7 +39,7 @@ constexpr std::size_t record_bytes(std::size_t payload) {
 template <typename Tail>
 class RingEnd {
  public:
-  // `bytes`: of the ring, a power of two. `sleepers`: of those who wait for what this end writes.
+  // `bytes`: of the ring, a power of two. `sleepers`: threads that wait for this end's writes.
   RingEnd() = default;
   RingEnd(std::byte* memory, std::size_t bytes, Tail* tail, const std::atomic<std::uint32_t>* sleepers)
       : memory_(memory), bytes_(bytes), tail_(tail), sleepers_(sleepers) {}
@@ -61,31 +59,30 @@ class RingWriter : public RingEnd<const std::atomic<std::uint64_t>> {
  public:
   using RingEnd::RingEnd;
 
-  // Where the payload of the next record goes; null: there is no room now. At most max_payload() bytes.
+  // Where the next record's payload goes; null: no room now. At most max_payload() bytes.
   std::byte* reserve(std::size_t payload);
-  // The record that was reserved; `header.payload` is at most what was reserved.
+  // Publishes the reserved record; `header.payload` is at most what was reserved.
   void publish(const RecordHeader& header) { put(header, record_bytes(header.payload)); }
   std::size_t max_payload() const { return bytes_ / 4; }
-  // Of the flag that changes when there is room again, after reserve() found none.
+  // For the flag that changes when there is room, after reserve() found none.
   Doorbell bell(std::atomic<std::uint32_t>* sleepers) const { return {tail_, seen_, sleepers}; }
 
  private:
   void put(const RecordHeader& header, std::size_t size);
 
-  std::uint64_t seen_ = 0;  // the last look at the tail
+  std::uint64_t seen_ = 0;  // the tail, as last read
 };
 
 class RingReader : public RingEnd<std::atomic<std::uint64_t>> {
  public:
   using RingEnd::RingEnd;
 
-  // The next record, or null: a copy of its header, and where its payload is until pop(). Throws Internal for
-  // a header from the other process that does not fit.
+  // The next record, or null: its header, and its payload until pop(). Throws Internal if it is malformed.
   const std::byte* peek(RecordHeader& header);
   void pop();
-  // After some pop(): wakes a writer that sleeps until there is room.
+  // Call after pop()s: wakes a writer that waits for room.
   void ring();
-  // Of the flag that changes with the next record, after peek() found none; false if there is one now.
+  // For the flag that changes with the next record, after peek() found none; false if there is one now.
   bool bell(Doorbell& bell, std::atomic<std::uint32_t>* sleepers) const;
 
  private:
@@ -93,16 +90,15 @@ class RingReader : public RingEnd<std::atomic<std::uint64_t>> {
   std::size_t size_ = 0;  // of the record at at_
 };
 
-// Where the rings of a group are in each rank's area: by writer the tail and the backlog of the ring that it
-// reads, and lines for the copies of what it receives (two_ended_copy.hpp); then by reader the rings that it
-// writes. Only what is used takes memory.
+// Layout of a rank's area: by writer the tail and the backlog of the ring that it reads, and the cells of
+// what it receives (two_ended_copy.hpp); by reader the rings that it writes. Unused parts take no memory.
 class MessageArea {
  public:
   static constexpr int kCopyLines = 8;  // by writer
   explicit MessageArea(int size);
   std::size_t bytes() const { return rings_ + static_cast<std::size_t>(size_) * ring_bytes_; }
   std::size_t ring_bytes() const { return ring_bytes_; }
-  // Of the ranks that wait for a flag in this area; many writers.
+  // Threads that wait for a flag in this area; many writers.
   std::atomic<std::uint32_t>& sleepers(std::byte* area) const {
     return *reinterpret_cast<std::atomic<std::uint32_t>*>(area);
   }
@@ -110,7 +106,7 @@ class MessageArea {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(area +
                                                           (static_cast<std::size_t>(writer) + 1) * kLine);
   }
-  // Written by the area's owner, read by that writer.
+  // Written by the area's owner, read by `writer`.
   std::atomic<std::uint64_t>& backlog(std::byte* area, int writer) const { return (&tail(area, writer))[1]; }
   std::byte* copy_lines(std::byte* area, int writer) const {
     return area + static_cast<std::size_t>(size_ + kCopyLines * writer + 1) * kLine;

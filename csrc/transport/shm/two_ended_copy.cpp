@@ -16,8 +16,8 @@ constexpr std::uint64_t kFront = 1, kBack = 1 << 16;
 constexpr std::uint64_t front_of(std::uint64_t taken) { return taken & 0xffff; }
 constexpr std::uint64_t back_of(std::uint64_t taken) { return taken >> 16 & 0xffff; }
 
-// Chunks of a message, fewer than 1 << 16 (kMaxMessageBytes); half of them are each end's own. A chunk costs
-// a system call, and must be so small that neither end waits long for the other's last.
+// Chunks of a message, fewer than 1 << 16 (kMaxMessageBytes), half of them for each end. A chunk costs a
+// system call, and must be so small that neither end waits long for the other's last.
 std::uint64_t chunks_of(std::size_t bytes) {
   constexpr std::size_t kMost = 256 * 1024;
   return 2 * ((bytes + 2 * kMost - 1) / (2 * kMost));
@@ -27,14 +27,14 @@ struct Piece {
   std::size_t offset, bytes;
 };
 
-// The next chunk that is free, if there is one of that share; `end`: kFront or kBack.
+// Claims the next free chunk of that share, if any; `end`: kFront or kBack.
 std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, Share share, std::uint64_t id,
                            std::size_t bytes) {
   const std::uint64_t chunks = chunks_of(bytes);
   std::uint64_t seen = cell.taken.load(std::memory_order_acquire);
   while ((seen & ~kNumber) == tagged(id) && front_of(seen) + back_of(seen) < chunks &&
          (share == Share::Any || (end == kFront ? front_of(seen) : back_of(seen)) < chunks / 2)) {
-    // Acquire: what the receiver did before it opened the copy.
+    // Acquire: the receiver's writes before it opened the copy.
     if (!cell.taken.compare_exchange_weak(seen, seen + end, std::memory_order_acquire)) continue;
     const std::uint64_t chunk = end == kFront ? front_of(seen) : chunks - 1 - back_of(seen);
     const std::size_t offset = chunk * bytes / chunks;
@@ -43,10 +43,10 @@ std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, Share share, std::
   return std::nullopt;
 }
 
-// The sender's last chunk, which it has not copied: the receiver takes it.
-void give_back(CopyCell& cell, std::uint64_t id) {
+// Returns the sender's last chunk, not copied, to the receiver.
+void return_chunk(CopyCell& cell, std::uint64_t id) {
   std::uint64_t seen = cell.taken.load(std::memory_order_relaxed);
-  // Release: what the sender has written of it, the receiver overwrites.
+  // Release: the receiver overwrites what the sender has written of it.
   while ((seen & ~kNumber) == tagged(id) && (seen & kNumber) != kNumber &&
          !cell.taken.compare_exchange_weak(seen, seen - kBack, std::memory_order_release,
                                            std::memory_order_relaxed)) {
@@ -72,7 +72,7 @@ TwoEndedCopy::Taken TwoEndedCopy::take(Transfer& receive, Share share, std::size
   while (budget > 0) {
     const std::optional<Piece> piece = claim(cell, kFront, share, receive.id, receive.arrived);
     if (!piece) {
-      // Acquire: what the sender has copied is there.
+      // Acquire: the sender's copies.
       const std::uint64_t helped = cell.helped.load(std::memory_order_acquire) & kNumber;
       const std::uint64_t own = front_of(cell.taken.load(std::memory_order_relaxed));
       if (own + helped != chunks_of(receive.arrived)) return Taken::Some;
@@ -131,7 +131,7 @@ bool TwoEndedCopy::help(Transfer& send, int cell, Share share, std::size_t& budg
     if (std::byte* const there = node_->mapped(peer_, to, piece->bytes)) {
       std::memcpy(there, from, piece->bytes);
     } else if (!node_->try_write(peer_, to, from, piece->bytes)) {
-      give_back(out, send.id);
+      return_chunk(out, send.id);
       return false;
     }
     send.moved += piece->bytes;

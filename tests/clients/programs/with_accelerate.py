@@ -1,4 +1,4 @@
-"""Accelerate takes the process group that is there. On CPUs its own argument knows gloo and mpi alone."""
+"""Accelerate uses the existing process group. On CPUs its own argument allows only gloo and mpi."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Lightning: DDPStrategy names the backend; the plugin says that a launcher has started the ranks."""
+"""Lightning: DDPStrategy names the backend; the plugin marks the ranks as started by a launcher."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ class Regression(LightningModule):
 
 torch.manual_seed(1)
 model, data = Regression(), torch.randn(64, 8)
-ranks = int(os.environ["WORLD_SIZE"])  # of any launcher, after `import torch`
+ranks = int(os.environ["WORLD_SIZE"])  # set under any launcher by `import torch`
 trainer = Trainer(
     accelerator="cpu",
     devices=ranks,

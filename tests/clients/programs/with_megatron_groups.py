@@ -1,4 +1,4 @@
-"""Groups as Megatron-style programs make them: one backend for CPU tensors, another for those of a GPU."""
+"""Groups of Megatron-style programs: one backend for CPU tensors, another for a GPU's."""
 
 import sys
 
@@ -13,7 +13,7 @@ dist.all_reduce(tensor, group=pipeline)
 assert torch.equal(tensor, torch.full((1000,), ranks * (ranks + 1) / 2))
 dist.all_reduce(tensor, group=data)
 found = [None] * ranks
-dist.all_gather_object(found, {"rank": rank})  # what checkpoints exchange
+dist.all_gather_object(found, {"rank": rank})  # as checkpoints do
 assert found == [{"rank": r} for r in range(ranks)]
 dist.barrier()
 kind = type(dist.group.WORLD._get_backend(torch.device("cpu"))).__name__

@@ -1,4 +1,4 @@
-"""Trainer of transformers, which asks Accelerate: it takes the process group that is there."""
+"""transformers' Trainer uses Accelerate, which uses the existing process group."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-// What all functions of the API begin and end with.
+// The start and end of every API function.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,25 +10,24 @@
 
 namespace fakecuda {
 
-// What cudaGetLastError() tells the calling thread of.
+// The error of cudaGetLastError().
 cudaError_t& last_error();
 inline cudaError_t report(cudaError_t status) {
   if (status != cudaSuccess) last_error() = status;
   return status;
 }
 
-// This call is to fail, once (host_work.hpp).
+// Whether this call must fail by refuse_after() or inject_failure() (host_work.hpp).
 bool refuses(const char* call);
-// Other than 0: an error that this call is to return, because it was asked for (Settings::fails).
+// The error of Settings::fails for this call, or 0.
 int failure_of(const char* call);
-// Other than Success: the same, or there is no CUDA in this process, because the driver is too old or this is
-// a fork.
+// Any of these errors, or the reason why this process has no CUDA: the driver is too old, or it was forked.
 cudaError_t usable(const char* call);
 
-// As cuInit(); every function of the runtime does so.
+// As cuInit(); every function of the runtime calls it.
 void initialise_driver();
 
-// The machine, locked, for a call on behalf of the current device.
+// Locks the machine for a call on the current device.
 inline Lock lock_machine() {
   Machine& machine = Machine::get();
   Lock lock(machine.mutex);

@@ -1,5 +1,5 @@
-// Copies. What the host may not have pinned is staged, as the documents say: its copy to the device is taken
-// at once, and one from the device is waited for.
+// Copies. Pageable host memory is staged, as CUDA documents: a copy to the device reads it at once, and one
+// from the device is waited for.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -24,7 +24,6 @@ void access(const void* memory, std::size_t bytes, bool write) {
   count_access(where(*range, executing_device()), bytes, write);
 }
 
-// By the device.
 void write(void* dst, const void* src, std::size_t bytes) {
   if (weak_memory())
     weak_memory()->write(dst, src, bytes);
@@ -32,7 +31,7 @@ void write(void* dst, const void* src, std::size_t bytes) {
     std::memcpy(dst, src, bytes);
 }
 
-// In pieces, where memory is weak: of what the device sees.
+// Weak memory is copied in pieces, as the device sees it.
 void copy(void* dst, const void* src, std::size_t bytes) {
   if (!weak_memory()) return static_cast<void>(std::memcpy(dst, src, bytes));
   const bool foreign = Memory::get().is_foreign(src);
@@ -120,7 +119,7 @@ FAKECUDA_API cudaError_t cudaMemsetAsync(void* dst, int value, std::size_t bytes
   return cudaSuccess;
 }
 
-// Those that wait for their own work, on the legacy stream.
+// Copies on the legacy stream that wait for their own work.
 FAKECUDA_API cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind) {
   const cudaError_t status = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, nullptr);
   return status == cudaSuccess ? cudaStreamSynchronize(nullptr) : status;

@@ -61,7 +61,6 @@ FAKECUDA_API cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 
-// What runs goes on.
 FAKECUDA_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   FAKECUDA_ENTER();
   const Lock lock = lock_machine();

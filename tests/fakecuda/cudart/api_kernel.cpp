@@ -1,8 +1,8 @@
-// Kernels: how nvcc's objects make them known before main(), loading, launching.
+// Kernels: registration by nvcc's objects before main(), loading, launching.
 //
-// Modules are loaded lazily, and loading may wait for the device: who launches a kernel that is not loaded on
-// its device may wait for work that waits for a flag. So that is a fault. CUDA_MODULE_LOADING=EAGER counts
-// all of them as loaded.
+// Modules are loaded lazily, and loading may wait for the device: a launch of a kernel that is not loaded
+// could wait for work that waits for a flag, so it is a fault. CUDA_MODULE_LOADING=EAGER counts all as
+// loaded.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -25,16 +25,16 @@ namespace {
 
 struct Registered {
   std::string name;
-  const Kernel* kernel = nullptr;  // null: not looked for yet
+  const Kernel* kernel = nullptr;  // null: not looked up yet
 };
 
-// By what the host calls. Filled by static initialisers, under the machine's mutex later.
+// By host function. Filled by static initialisers, later guarded by the machine's mutex.
 std::map<const void*, Registered>& registered() {
   static auto& leaked = *new std::map<const void*, Registered>;
   return leaked;
 }
 
-// Null: the host function is no kernel.
+// Null: the function is not a kernel.
 const Kernel* find(const void* function) {
   const auto found = registered().find(function);
   if (found == registered().end()) return nullptr;
@@ -70,7 +70,7 @@ struct Configuration {
   cudaStream_t stream;
 };
 
-// Of the calling thread: what stands between <<< and >>>.
+// The launch configurations (<<<...>>>) of the calling thread.
 std::vector<Configuration>& configurations() {
   thread_local std::vector<Configuration> stack;
   return stack;
@@ -147,7 +147,7 @@ FAKECUDA_API cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 
   return cudaSuccess;
 }
 
-// The handle of a kernel is the host's function.
+// A kernel's handle is its host function.
 FAKECUDA_API cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
   *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
   return cudaSuccess;

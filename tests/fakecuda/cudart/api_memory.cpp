@@ -1,4 +1,4 @@
-// Memory of devices and of the host, and its ways between processes.
+// Memory of devices and of the host, and its sharing between processes.
 #include <cstring>
 
 #include "cudart/api.hpp"
@@ -10,7 +10,7 @@ using namespace fakecuda;
 
 namespace {
 
-// Memory is given back only when the whole device that it belongs to has come to rest.
+// Memory is freed only when its whole device is idle.
 void rest(const char* call, const void* memory) {
   const int device = Memory::get().device_of(memory);
   Lock lock = lock_machine();
@@ -18,7 +18,7 @@ void rest(const char* call, const void* memory) {
   if (device >= 0) wait_shutting_out(lock, Machine::get().gpu(device));
 }
 
-// What may wait for the device as well.
+// Allocation may wait for the device as well.
 void allocating(const char* call) {
   Lock lock = lock_machine();
   expect_no_capture(call);

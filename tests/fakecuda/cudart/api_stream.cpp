@@ -19,7 +19,7 @@ FAKECUDA_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigne
   return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
-// Its work is done all the same.
+// Submitted work still runs.
 FAKECUDA_API cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   FAKECUDA_ENTER();
   const Lock lock = lock_machine();

@@ -17,7 +17,7 @@ bool is_between(const std::string& module) {
          module.find("/libmpi_gdr_cuda") != module.npos;
 }
 
-// Of the first caller that is neither this library nor the device library on it.
+// The first caller outside this library and the device library on it.
 std::string call_site() {
   void* frames[24];
   const int count = ::backtrace(frames, 24);
@@ -40,8 +40,8 @@ bool call_left_out(std::string_view kind) { return mutating() && left_out(kind, 
 bool launch_left_out(std::string_view kernel) {
   if (!mutating()) return false;
   const auto named = [&](const char* part) { return kernel.find(part) != kernel.npos; };
-  if (named("wait_kernel") || named("wait_replay_kernel")) return call_left_out("stream_wait");
-  return (named("write_kernel") || named("write_replay_kernel")) && call_left_out("flag_write");
+  if (named("wait_kernel")) return call_left_out("stream_wait");
+  return named("write_kernel") && call_left_out("flag_write");
 }
 
 }  // namespace fakecuda

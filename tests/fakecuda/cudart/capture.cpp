@@ -9,7 +9,6 @@
 namespace fakecuda {
 namespace {
 
-// Of the process.
 std::vector<std::shared_ptr<Capture>>& captures() {
   static auto& leaked = *new std::vector<std::shared_ptr<Capture>>;
   return leaked;
@@ -25,7 +24,7 @@ void merge(std::vector<std::size_t>& tip, const std::vector<std::size_t>& other)
   tip.erase(std::unique(tip.begin(), tip.end()), tip.end());
 }
 
-// Whether every node is among `tip` or comes before one that is.
+// Whether every node is in `tip` or precedes one that is.
 bool all_joined(const Graph& graph, const std::vector<std::size_t>& tip) {
   std::vector<bool> joined(graph.nodes.size());
   for (const std::size_t node : tip) joined[node] = true;

@@ -1,4 +1,4 @@
-// Work that is recorded instead of run, and the rules for calls meanwhile. All under the machine's mutex.
+// Captured work, and the rules for calls during a capture. Guarded by the machine's mutex.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@
 
 namespace fakecuda {
 
-// What was recorded: nodes in the order of the calls, each behind some of those before it.
+// Nodes in the order of the calls, each after some earlier ones.
 struct Graph {
   struct Node {
     std::vector<std::size_t> after;
@@ -21,7 +21,7 @@ struct Graph {
   std::vector<Node> nodes;
 };
 
-// From cudaStreamBeginCapture() to cudaStreamEndCapture(): of one stream, and of those that wait for it.
+// From cudaStreamBeginCapture() to cudaStreamEndCapture(), of one stream and of those that wait for it.
 struct Capture {
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();
   cudaStreamCaptureMode mode;
@@ -31,7 +31,7 @@ struct Capture {
   std::vector<std::weak_ptr<Stream>> streams;
 };
 
-// What an event stands for: a place in a stream, or in a capture.
+// A position in a stream or in a capture.
 struct Event {
   Gpu* gpu;
   bool recorded = false;
@@ -41,19 +41,19 @@ struct Event {
 };
 
 void begin_capture(const StreamPtr& stream, cudaStreamCaptureMode mode);
-// Null: work of another stream was not joined. The capture is over all the same.
+// Ends the capture; null: work of another stream was not joined.
 std::shared_ptr<Graph> end_capture(const StreamPtr& stream);
 void add_node(Stream& stream, Step step);
 void record(Lock& lock, Event& event, const StreamPtr& stream);
 void wait_event(Lock& lock, const StreamPtr& stream, const Event& event);
-// How the calling thread's own calls are judged, as cudaThreadExchangeStreamCaptureMode() sets it.
+// The mode of cudaThreadExchangeStreamCaptureMode().
 cudaStreamCaptureMode& thread_capture_mode();
 
-// Faults of a call that may wait for the device, or allocates: while a capture forbids it.
+// Fault if a capture forbids this call, which may wait for the device or allocate.
 void expect_no_capture(const char* call);
-// Faults of a call that asks how far a stream or an event is.
+// Fault for a query of a captured stream or event.
 void expect_not_captured(const std::shared_ptr<Capture>& capture, const char* call);
-// Faults of the legacy stream's use while a stream that it would wait for is captured.
+// Fault if the legacy stream would wait for a captured stream.
 void expect_legacy_allowed(const Stream& stream, const char* call);
 
 }  // namespace fakecuda

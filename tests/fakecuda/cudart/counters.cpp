@@ -20,13 +20,13 @@ Counted& counted() {
 }
 
 constexpr std::string_view kWork[] = {
-    "cudaMemcpyAsync",     "cudaMemsetAsync",      "cudaLaunchKernel",    "launch",
-    "cudaGraphLaunch",     "cudaEventRecord",      "cudaStreamWaitEvent", "cuStreamWaitValue32",
-    "cuStreamWaitValue64", "cuStreamWriteValue32", "cuStreamWriteValue64"};
+    "cudaMemcpyAsync",     "cudaMemsetAsync", "cudaLaunchKernel",    "launch",
+    "cudaGraphLaunch",     "cudaEventRecord", "cudaStreamWaitEvent", "cuStreamWaitValue64",
+    "cuStreamWriteValue64"};
 constexpr std::string_view kDeviceWide[] = {
     "cudaDeviceSynchronize", "cudaMalloc",           "cudaFree",           "cudaHostAlloc",
     "cudaFreeHost",          "cudaHostRegister",     "cudaHostUnregister", "cudaIpcOpenMemHandle",
-    "cudaIpcCloseMemHandle", "cudaFuncGetAttributes"};  // which may load the kernel
+    "cudaIpcCloseMemHandle", "cudaFuncGetAttributes"};  // may load the kernel
 
 template <std::size_t n>
 std::uint64_t times(const std::string_view (&names)[n]) {

@@ -1,7 +1,4 @@
-// What this process has called, and what its devices have moved, since it began. For tests and
-// tests/fakecuda/gpu_counts.cpp.
-//
-// Thread-safe.
+// Counts of this process's API calls and of its devices' traffic, for tests and gpu_counts.cpp. Thread-safe.
 #pragma once
 
 #include <array>
@@ -13,24 +10,24 @@
 
 namespace fakecuda {
 
-// How often each function of the runtime and of the driver, by its name.
+// Calls by the name of the runtime's or driver's function.
 __attribute__((visibility("default"))) std::map<std::string, std::uint64_t> calls();
 
-// Of these: calls that put work on a stream; that wait for the whole device, or may.
+// Calls among them that put work on a stream; that wait, or may wait, for the whole device.
 __attribute__((visibility("default"))) std::uint64_t calls_with_work();
 __attribute__((visibility("default"))) std::uint64_t device_wide_waits();
 bool puts_work_on_a_stream(std::string_view call);
 
-// Where an access goes, as seen by the device that makes it.
+// The target of an access, relative to the device that makes it.
 enum class Where : std::uint8_t { Own, Peer, Host };
-// Bytes that kernels and copies have read and written, by Where. Complete when the device rests.
+// Bytes that kernels and copies have read and written, by Where. Complete when the device is idle.
 struct Traffic {
   std::array<std::uint64_t, 3> read{}, written{};
 };
 __attribute__((visibility("default"))) Traffic traffic();
 
 void count_call(const char* name);
-// Of the calling thread, which executes an item of a queue: found by traffic() after settle_traffic().
+// Traffic of the item that the calling thread executes. settle_traffic() adds it to traffic().
 inline Traffic& own_traffic() {
   thread_local Traffic traffic;
   return traffic;

@@ -22,7 +22,8 @@ CUresult ready(const char* call) {
   return Machine::get().forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
 }
 
-template <typename Word>
+using Word = std::uint64_t;
+
 Word* word_at(CUdeviceptr address, const char* call) {
   auto* const word = reinterpret_cast<Word*>(address);
   if (address % sizeof(Word) != 0) fault("misaligned word of a stream memory operation", word);
@@ -32,38 +33,11 @@ Word* word_at(CUdeviceptr address, const char* call) {
 }
 
 // What the stream has to touch later is looked at then, too.
-template <typename Word>
-Step checked(Word* word, bool write, Step step) {
+Step checked(const Word* word, bool write, Step step) {
   return [=] {
     Memory::get().check(word, sizeof(Word), write);
     return step();
   };
-}
-
-template <typename Word>
-CUresult wait_value(CUstream handle, CUdeviceptr address, Word value, unsigned flags, const char* call) {
-  if (const CUresult status = ready(call)) return status;
-  if (!Settings::get().stream_words) return CUDA_ERROR_NOT_SUPPORTED;
-  if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0 && !Settings::get().flush) return CUDA_ERROR_NOT_SUPPORTED;
-  if ((flags & ~CU_STREAM_WAIT_VALUE_FLUSH) != CU_STREAM_WAIT_VALUE_GEQ)
-    fault("not modelled: flags of a wait for a value");
-  const Word* const word = word_at<Word>(address, call);
-  if (call_left_out("stream_wait")) return CUDA_SUCCESS;
-  Lock lock = lock_machine();
-  submit(lock, use_stream(handle, call), checked(word, false, wait_step(word, value)));
-  return CUDA_SUCCESS;
-}
-
-template <typename Word>
-CUresult write_value(CUstream handle, CUdeviceptr address, Word value, unsigned flags, const char* call) {
-  if (const CUresult status = ready(call)) return status;
-  if (!Settings::get().stream_words) return CUDA_ERROR_NOT_SUPPORTED;
-  if (flags != CU_STREAM_WRITE_VALUE_DEFAULT) fault("not modelled: flags of a write of a value");
-  Word* const word = word_at<Word>(address, call);
-  if (call_left_out("flag_write")) return CUDA_SUCCESS;
-  Lock lock = lock_machine();
-  submit(lock, use_stream(handle, call), checked(word, true, write_step(word, value)));
-  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -94,7 +68,7 @@ FAKECUDA_API CUresult cuGetErrorName(CUresult error, const char** name) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-// The numbers of the errors are those of the runtime.
+// Errors have the numbers of the runtime's.
 FAKECUDA_API CUresult cuGetErrorString(CUresult error, const char** text) {
   *text = cudaGetErrorString(static_cast<cudaError_t>(error));
   return CUDA_SUCCESS;
@@ -151,22 +125,30 @@ FAKECUDA_API CUresult cuCtxSetCurrent(CUcontext context) {
   return CUDA_SUCCESS;
 }
 
-FAKECUDA_API CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr word, cuuint32_t value,
+FAKECUDA_API CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
                                              unsigned flags) {
-  return wait_value<std::uint32_t>(stream, word, value, flags, "cuStreamWaitValue32");
+  const char* const call = "cuStreamWaitValue64";
+  if (const CUresult status = ready(call)) return status;
+  if (!Settings::get().stream_words) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0 && !Settings::get().flush) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((flags & ~CU_STREAM_WAIT_VALUE_FLUSH) != CU_STREAM_WAIT_VALUE_GEQ)
+    fault("not modelled: flags of a wait for a value");
+  const Word* const word = word_at(address, call);
+  if (call_left_out("stream_wait")) return CUDA_SUCCESS;
+  Lock lock = lock_machine();
+  submit(lock, use_stream(stream, call), checked(word, false, wait_step(word, value)));
+  return CUDA_SUCCESS;
 }
 
-FAKECUDA_API CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr word, cuuint32_t value,
+FAKECUDA_API CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
                                               unsigned flags) {
-  return write_value<std::uint32_t>(stream, word, value, flags, "cuStreamWriteValue32");
-}
-
-FAKECUDA_API CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr word, cuuint64_t value,
-                                             unsigned flags) {
-  return wait_value<std::uint64_t>(stream, word, value, flags, "cuStreamWaitValue64");
-}
-
-FAKECUDA_API CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr word, cuuint64_t value,
-                                              unsigned flags) {
-  return write_value<std::uint64_t>(stream, word, value, flags, "cuStreamWriteValue64");
+  const char* const call = "cuStreamWriteValue64";
+  if (const CUresult status = ready(call)) return status;
+  if (!Settings::get().stream_words) return CUDA_ERROR_NOT_SUPPORTED;
+  if (flags != CU_STREAM_WRITE_VALUE_DEFAULT) fault("not modelled: flags of a write of a value");
+  Word* const word = word_at(address, call);
+  if (call_left_out("flag_write")) return CUDA_SUCCESS;
+  Lock lock = lock_machine();
+  submit(lock, use_stream(stream, call), checked(word, true, write_step(word, value)));
+  return CUDA_SUCCESS;
 }

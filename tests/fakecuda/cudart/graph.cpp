@@ -6,7 +6,7 @@
 
 namespace fakecuda {
 
-// A node goes on with the branch of the first node before it that is the last one of its branch.
+// A node extends the branch of its first predecessor that ends a branch.
 GraphExec::GraphExec(Gpu& gpu, std::shared_ptr<const Graph> graph) : graph_(std::move(graph)) {
   std::vector<std::size_t> last;  // by branch
   for (std::size_t n = 0; n < graph_->nodes.size(); ++n) {

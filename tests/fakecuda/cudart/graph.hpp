@@ -1,4 +1,4 @@
-// A graph made ready to run, any number of times, one run after the other.
+// An instantiated graph, which runs any number of times, one run after another.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace fakecuda {
 
-// Branches of the graph run side by side: each on a stream of its own, as far as there are hardware queues.
+// Branches of the graph run concurrently, each on its own stream, as far as hardware queues allow.
 class GraphExec {
  public:
   explicit GraphExec(Gpu& gpu, std::shared_ptr<const Graph> graph);
-  // One run, in stream order. Under the machine's mutex.
+  // One run, in stream order. With the machine's mutex.
   void launch(Lock& lock, const StreamPtr& stream);
 
  private:

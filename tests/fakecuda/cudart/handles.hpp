@@ -1,5 +1,4 @@
-// What the callers' handles stand for. No handle is given out twice; one that was never made, or is gone, is
-// a fault. All under the machine's mutex.
+// The objects of callers' handles. No handle is reused; an unknown one is a fault. Needs the machine's mutex.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -52,9 +51,9 @@ Handles<Graph, cudaGraph_t>& graphs();
 Handles<GraphExec, cudaGraphExec_t>& graph_execs();
 
 StreamPtr make_stream(Gpu& gpu, Stream::Kind kind);
-// A default stream is that of the calling thread's device.
+// Default streams belong to the calling thread's device.
 StreamPtr find_stream(cudaStream_t handle);
-// The same, for work: a fault if it is another device's, or the legacy stream beside a capture.
+// The same, for work: a stream of another device, or the legacy stream beside a capture, is a fault.
 StreamPtr use_stream(cudaStream_t handle, const char* call);
 
 }  // namespace fakecuda

@@ -26,7 +26,7 @@ bool refuses(const char* call) {
   return accepts.fetch_sub(1, std::memory_order_relaxed) == 0;
 }
 
-void let_fail(const char* function) { failing.store(function, std::memory_order_relaxed); }
+void inject_failure(const char* function) { failing.store(function, std::memory_order_relaxed); }
 
 void refuse_after(int device, int calls) {
   Machine::get().gpu(device).accepts.store(calls, std::memory_order_relaxed);

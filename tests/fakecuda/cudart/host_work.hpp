@@ -1,7 +1,5 @@
-// What CUDA does not offer, for the accelerator that torch sees (simgpu/) and for unit tests: kernels
-// that are functions of the host, devices that come and go, and one that is told to refuse or to stop.
-//
-// Thread-safe.
+// Beyond CUDA's API, for the accelerator that torch sees (simgpu/) and for unit tests: kernels that are host
+// functions, devices that come and go, and injected refusals and shutdown. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,33 +10,32 @@
 
 namespace fakecuda {
 
-// A kernel that is loaded, whatever it is. It throws nothing and calls nothing of CUDA; a graph runs copies.
+// A loaded kernel. `work` must not throw or call CUDA; a graph runs copies of it.
 __attribute__((visibility("default"))) cudaError_t launch(cudaStream_t stream, std::function<void()> work);
-// The same of what is no call of CUDA: nobody who waits for the device holds it up, and it is not refused.
+// The same, but not as a CUDA call: it ignores waits that shut others out, and is never refused.
 __attribute__((visibility("default"))) void slip_in(cudaStream_t stream, std::function<void()> work);
 
 struct DeviceSettings {
   std::uint64_t queues = 1, delay_us = 0, seed = 1;  // as Settings
 };
-// One more device; its index.
+// Adds a device and returns its index.
 __attribute__((visibility("default"))) int add_device(const DeviceSettings& settings);
-// Waits for its work, and takes back its memory and what it has opened. Pinned memory stays. It is used no
-// more.
+// Waits for the device's work and releases its memory and what it has opened, except pinned memory. The
+// device must not be used again.
 __attribute__((visibility("default"))) void remove_device(int device);
 
-// So many more calls put work on a stream of the device, whichever it is, then one returns cudaErrorUnknown
-// and does nothing, and those behind it are as before; < 0: none does.
+// After `calls` more calls that put work on streams of the device, one returns cudaErrorUnknown and does
+// nothing; < 0: none.
 __attribute__((visibility("default"))) void refuse_after(int device, int calls);
 
-// Each call of this function returns cudaErrorUnknown and does nothing, from now on; null: none does. The
-// name is a constant of the program.
-__attribute__((visibility("default"))) void let_fail(const char* function);
+// Every later call of this function returns cudaErrorUnknown and does nothing; null: none. `function` must
+// stay valid.
+__attribute__((visibility("default"))) void inject_failure(const char* function);
 
-// Kernels of this process that are under way on a device where processes take turns.
+// This process's unfinished kernels on a device where processes take turns.
 __attribute__((visibility("default"))) int kernels_under_way(int device);
 
-// Before the process ends: gives the work so much time, then nothing that has not begun will, and what runs
-// has ended.
+// Before the process exits: waits up to `patience` for the work, then starts no more and waits for what runs.
 __attribute__((visibility("default"))) void wind_up(std::chrono::milliseconds patience);
 
 }  // namespace fakecuda

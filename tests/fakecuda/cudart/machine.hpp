@@ -1,4 +1,4 @@
-// The devices of the machine as this process sees them, and which of them a thread uses.
+// The machine's devices as this process sees them, and the current device of each thread.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace fakecuda {
 class HardwareQueue;
 class Stream;
 
-// Everything but `room`, `turns` and `accepts`: under the machine's mutex.
+// Guarded by the machine's mutex, except `room`, `turns` and `accepts`.
 struct Gpu {
   Gpu(int index, const DeviceSettings& settings);
   HardwareQueue& next_queue();
@@ -30,39 +30,39 @@ struct Gpu {
   std::vector<std::unique_ptr<HardwareQueue>> queues;
   std::size_t streams_made = 0;
   std::vector<std::weak_ptr<Stream>> streams;
-  std::shared_ptr<Stream> legacy;  // the default stream of whoever names none
-  std::set<const void*> loaded;    // kernels, by what the host calls
-  std::atomic<int> accepts = -1;   // calls before one is refused; < 0: no end of them
-  bool shut = false;               // somebody waits for the device and lets nobody else in
+  std::shared_ptr<Stream> legacy;  // the default stream
+  std::set<const void*> loaded;    // kernels, by host function
+  std::atomic<int> accepts = -1;   // calls before one is refused; < 0: none is
+  bool shut = false;               // a call waits for the device and blocks all others
 };
 
-// Made by the first call of the runtime and never destroyed: its threads run until the process ends.
+// Made by the runtime's first call and never destroyed: its threads run until the process ends.
 class Machine {
  public:
   static Machine& get();
 
   Gpu& gpu(int device) { return *gpus_[static_cast<std::size_t>(device)]; }
   int devices() const { return devices_.load(std::memory_order_acquire); }
-  // Its index. Thread-safe.
+  // Returns the index. Thread-safe.
   int add(const DeviceSettings& settings);
-  bool forked() const;  // this is a child of the process that uses CUDA
+  bool forked() const;  // a child of the process that uses CUDA
 
   std::mutex mutex;
   std::condition_variable changed;  // some work has ended
-  std::size_t pending = 0;          // items of all queues
+  std::size_t pending = 0;          // items in all queues
   std::size_t executing = 0;        // of these
-  std::atomic<bool> over = false;   // the process ends: no item begins any more. Not only under the mutex
+  std::atomic<bool> over = false;   // the process ends: no item begins. Written with the mutex, read without
 
  private:
   Machine();
   std::array<std::unique_ptr<Gpu>, 4096> gpus_;
-  std::atomic<int> devices_{0};  // of these that there are
+  std::atomic<int> devices_{0};  // valid ones
   const int owner_;              // pid
 };
 
-// The context of the calling thread; null: it has none yet.
+// The context of the calling thread, or null.
 Gpu*& current_context();
-// The same, where a thread that has none gets that of device 0.
+// The same; a thread without a context gets that of device 0.
 Gpu& current_gpu();
 
 }  // namespace fakecuda

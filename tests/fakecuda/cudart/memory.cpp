@@ -25,7 +25,7 @@ const std::byte* as_bytes(const void* address) { return static_cast<const std::b
 // No program enables peer access within a process.
 bool reaches(int device, const Range& range) { return range.everywhere || range.device == device; }
 
-// Of a thread: ranges that an access was allowed in, until any range goes.
+// Per thread: the range of the last allowed access, valid until any range is removed.
 struct Allowed {
   const std::byte *begin = nullptr, *end = nullptr;
   std::uint64_t generation = 0;
@@ -56,7 +56,7 @@ Memory& Memory::get() {
   return leaked;
 }
 
-// Other addresses in each process: a pointer of one of them means nothing in another.
+// Each process uses other addresses, so that foreign pointers are invalid.
 Memory::Memory() {
   void* const all =
       ::mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -68,7 +68,6 @@ Memory::Memory() {
   set_memory_rules(this);
 }
 
-// With a page before and behind.
 std::byte* Memory::reserve(std::size_t bytes) {
   const std::size_t size = in_pages(bytes) + 2 * kPage;
   if (size > static_cast<std::size_t>(end_ - next_)) return nullptr;
@@ -107,7 +106,7 @@ void* Memory::allocate_pinned(int device, std::size_t bytes, bool everywhere) {
   return memory;
 }
 
-// Of what is private to this process there is no second mapping: devices see it where the host does.
+// Private memory cannot be mapped twice: devices see it at the host's address.
 void Memory::show_elsewhere(Range& range) {
   std::byte* const seen = reserve(range.bytes);
   if (!seen ||
@@ -124,9 +123,9 @@ Memory::Ranges::iterator Memory::expect(void* memory, Range::Kind kind, const ch
   return range;
 }
 
-// The addresses stay, and nobody may touch them again.
+// The addresses stay reserved and inaccessible.
 void Memory::withdraw(Ranges::iterator range) {
-  if (weak_memory()) weak_memory()->release();  // what was written there, while it is there
+  if (weak_memory()) weak_memory()->release();  // of earlier writes, while the memory is mapped
   const Range& it = range->second;
   if (it.seen) withdraw(ranges_.find(it.seen));
   if (it.kind != Range::Kind::Registered) {

@@ -1,10 +1,10 @@
-// Which memory there is, and who may touch it: of devices, pinned, registered, and of other processes.
+// The memory of devices, pinned, registered and imported memory, and who may access it.
 //
-// A device's memory is a file without a name, which other processes find below /proc. Every range has a page
-// on either side that nobody may touch, no address is given out twice, and new memory holds poison: no NaN,
-// and too large to get lost in a sum.
+// A device's memory is an unnamed file that other processes open through /proc. Inaccessible pages surround
+// every range, no address is reused, and new memory is poisoned: not a NaN, and large enough to dominate a
+// sum.
 //
-// Thread-safe. What CUDA forbids is a fault.
+// Thread-safe. A violation of CUDA's rules is a fault.
 #pragma once
 
 #include <atomic>
@@ -24,53 +24,52 @@ inline constexpr unsigned char kPoison = 0xf7;
 struct Range {
   enum class Kind : std::uint8_t { Device, Pinned, Registered, Imported, Seen };
   std::byte* begin;
-  std::size_t bytes;  // as asked for
+  std::size_t bytes;  // as requested
   Kind kind;
-  int device;                 // that it belongs to, or was opened for
-  bool everywhere = false;    // pinned: for all devices
+  int device;                 // owner, or the device it was opened for
+  bool everywhere = false;    // pinned: accessible to all devices
   int file = -1;              // of Device and Imported
-  int opened = 1;             // of Imported: how often
+  int opened = 1;             // of Imported: number of opens
   std::uint64_t inode = 0;    // of Imported: the file's
-  std::byte* seen = nullptr;  // of Pinned and Registered: where devices see it (Seen), if elsewhere
+  std::byte* seen = nullptr;  // of Pinned and Registered: the device's address (Seen), if another
 };
 
-// What is in a cudaIpcMemHandle_t.
+// The contents of a cudaIpcMemHandle_t.
 struct IpcHandle {
   std::uint64_t inode, bytes;
   std::int32_t pid, file, device;
 };
 
-// Of an access by `device`.
+// For an access by `device`.
 Where where(const Range& range, int device);
 
 class Memory : public MemoryRules {
  public:
   static Memory& get();
 
-  // Null: there is none left.
+  // Null: out of memory.
   void* allocate(int device, std::size_t bytes);
   void* allocate_pinned(int device, std::size_t bytes, bool everywhere);
   void free(void* memory, Range::Kind kind);
-  // False: some of it is registered already.
+  // False: part of it is already registered.
   bool register_host(void* memory, std::size_t bytes, int device, bool everywhere);
   void unregister_host(void* memory);
 
-  // Takes back all memory of the device, and closes what it has open.
+  // Frees all memory of the device and closes what it has opened.
   void forget(int device);
 
   IpcHandle share(void* memory);
-  // Null: the other process does not have it any more.
+  // Null: the other process has freed it.
   void* open(const IpcHandle& handle, int device);
   void close(void* memory);
 
-  // The range that holds all of [address, address + bytes); what begins in one and ends outside is a fault.
-  // None: memory that CUDA was never told of.
+  // The range that contains [address, address + bytes), which must not leave it; none: unknown to CUDA.
   std::optional<Range> find(const void* address, std::size_t bytes) const;
-  // An access by the device that the calling thread executes for.
+  // For an access by the executing device of the calling thread.
   bool check(const void* address, std::size_t bytes, bool write) const override;
-  // Of the host, or of another device than that.
+  // Belongs to the host or to another device than the executing one.
   bool is_foreign(const void* address) const;
-  // The device of an allocation; -1: it is none.
+  // The device of an allocation; -1: not an allocation.
   int device_of(const void* memory) const;
 
  private:
@@ -85,13 +84,13 @@ class Memory : public MemoryRules {
   Ranges::iterator expect(void* memory, Range::Kind kind, const char* rule);
 
   mutable std::mutex mutex_;
-  std::byte *begin_, *next_, *end_;  // of all addresses that are ever given out
+  std::byte *begin_, *next_, *end_;  // of all addresses ever used
   Ranges ranges_;
   std::map<const std::byte*, std::size_t> freed_;
-  std::atomic<std::uint64_t> generation_{1};  // grows when a range goes
+  std::atomic<std::uint64_t> generation_{1};  // grows when a range is removed
 };
 
-// The device that the calling thread executes work for; -1: none.
+// The device for which the calling thread executes work; -1: none.
 int& executing_device();
 
 }  // namespace fakecuda

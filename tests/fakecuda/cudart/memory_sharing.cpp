@@ -1,5 +1,5 @@
-// Memory of a device in other processes: they open its file below /proc, and hold a lock on it while they
-// have it mapped, which ends with the process. So the owner sees whether it may free it.
+// Device memory in other processes: they open its file through /proc and lock it while they have it mapped,
+// until they end at the latest. The owner thus sees whether it may free it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ std::uint64_t inode_of(int file) {
   return ::fstat(file, &status) == 0 ? status.st_ino : 0;
 }
 
-// -1: it is gone.
+// -1: it has been freed.
 int open_and_hold(const IpcHandle& handle) {
   const std::string path = "/proc/" + std::to_string(handle.pid) + "/fd/" + std::to_string(handle.file);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);

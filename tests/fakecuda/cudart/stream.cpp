@@ -14,7 +14,7 @@
 namespace fakecuda {
 namespace {
 
-// Between two looks at what others have to do.
+// Backoff between two checks.
 class Patience {
  public:
   void wait() {
@@ -29,7 +29,7 @@ class Patience {
   int looks_ = 0;
 };
 
-// False: the process ends before it has ended.
+// False: the process ends first.
 bool run(const Step& step) {
   Patience patience;
   const std::chrono::milliseconds most(Settings::get().deadline_ms);
@@ -49,7 +49,7 @@ bool run(const Step& step) {
   return false;
 }
 
-// What the legacy stream makes wait for each other.
+// Implicit dependencies of the legacy stream.
 void add_implicit(const Stream& stream, std::vector<Mark>& after) {
   if (stream.kind == Stream::Kind::NonBlocking) return;
   const StreamPtr& legacy = stream.gpu.legacy;
@@ -62,7 +62,7 @@ void add_implicit(const Stream& stream, std::vector<Mark>& after) {
       after.push_back({it, it->submitted});
 }
 
-// Of a queue that is full. Nobody else gets in meanwhile, where settings say so.
+// Waits while a queue is full, and blocks other calls meanwhile if the settings require it.
 template <typename F>
 void wait_for_room(Lock& lock, Gpu& gpu, F has_room) {
   if (has_room()) return;
@@ -109,7 +109,7 @@ void HardwareQueue::work() {
     Item done = std::move(item);
     items_.pop_front();
     machine.changed.notify_all();
-    lock.unlock();  // what the work holds is dropped without the mutex
+    lock.unlock();  // destroys the work without the mutex
     done = {};
     lock.lock();
   }

@@ -11,8 +11,8 @@
 namespace fakecuda {
 namespace {
 
-// Two locks for each device. Who waits for its turn is the next one, and who wants another turn comes behind:
-// else it would have the turn again before the other one is awake.
+// Two locks for each device. A process waits for its turn with kNext held, and the next waits for kNext: else
+// the last holder would take the turn again before the waiting one wakes up.
 constexpr int kTurn = 0, kNext = 1;
 
 int open_own_code() {
@@ -31,7 +31,7 @@ void Turns::begin(bool first) {
     if (stepping_ == 0)
       give_up();
     else
-      over_.wait(lock);  // for the last one's end()
+      over_.wait(lock);  // until the last end()
   if (!ours_) take();
   ++stepping_;
 }

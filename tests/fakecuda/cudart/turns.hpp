@@ -1,8 +1,8 @@
-// Kernels of processes that share a device without MPS: the processes take turns. Who has the device keeps it
-// for a time slice, also while its kernels do nothing but poll, or until all of them have ended.
+// Kernels of processes that share a device without MPS: the processes take turns. A process keeps the device
+// for a time slice, even if its kernels only poll, or until all of them have ended.
 //
-// A turn is a lock on a file that all processes find beside their code: it ends with the process, whatever
-// ends that. Thread-safe.
+// A turn is a lock on the file of this code, which all processes find; it ends with the process however that
+// ends. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -13,14 +13,14 @@ namespace fakecuda {
 
 class Turns {
  public:
-  // Of the device of this number on the machine.
+  // `device`: its number on the machine.
   explicit Turns(int device) : device_(device) {}
   Turns(const Turns&) = delete;
 
-  // Around each step of a kernel. Waits for the turn of this process. `first`, `last`: of the kernel.
+  // Enclose each step of a kernel. begin() waits for this process's turn. `first`, `last`: of its steps.
   void begin(bool first);
   void end(bool last);
-  // Of this process, that have begun and not ended: also those that wait for their turn.
+  // This process's kernels that have begun and not ended, including those that wait for their turn.
   int kernels() {
     const std::lock_guard lock(mutex_);
     return kernels_;

@@ -1,9 +1,9 @@
-// What CUDA forbids ends the process, with the name of the rule.
+// Violations of CUDA's rules end the process.
 #pragma once
 
 namespace fakecuda {
 
-// Says on stderr "fakecuda: RULE: ADDRESS" and, on a kernel's stack, which thread of which kernel; aborts.
+// Prints "fakecuda: RULE: ADDRESS" and, on a kernel's stack, the thread and kernel to stderr, then aborts.
 [[noreturn]] void fault(const char* rule, const void* address = nullptr);
 
 }  // namespace fakecuda

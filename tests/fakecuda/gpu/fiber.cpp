@@ -9,8 +9,8 @@
 
 #include "gpu/fault.hpp"
 
-// void fakecuda_switch(void** save, void* load): what a function must keep goes onto the one stack and comes
-// from the other.
+// void fakecuda_switch(void** save, void* load): moves callee-saved registers to one stack and from the
+// other.
 extern "C" void fakecuda_switch(void** save, void* load);
 // The first return of a new stack: its function is in rbx, the argument in rbp.
 extern "C" void fakecuda_enter();
@@ -79,14 +79,13 @@ Fiber* Fiber::take() {
   return new Fiber(new_stack());
 }
 
-void Fiber::give_back() {
+void Fiber::recycle() {
   const std::lock_guard lock(pool_mutex);
   pool().push_back(this);
 }
 
 void Fiber::start(void (*function)(void*), void* argument) {
-  // What the switch pops: r15 to r12, rbx, rbp, where to return to. fakecuda_enter begins with an aligned
-  // stack.
+  // Popped by the switch: r15 to r12, rbx, rbp, the return address. The stack is aligned in fakecuda_enter.
   auto* const top = reinterpret_cast<void**>(stack_ + kStackBytes) - 9;
   top[4] = reinterpret_cast<void*>(function);
   top[5] = argument;

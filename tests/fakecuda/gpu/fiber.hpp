@@ -1,32 +1,32 @@
-// Stacks of their own for the threads of kernels, and the switch between them: 9 ns, where ucontext takes 178
-// for the signal mask that nobody changes here. x86-64 only.
+// Stacks for the threads of kernels, and the switch between them: 9 ns, where ucontext takes 178 for a signal
+// mask that nothing changes here. x86-64 only.
 #pragma once
 
 #include <cstddef>
 
 namespace fakecuda {
 
-// A function that runs until it suspends itself. Used by one thread at a time, which need not be the same one
-// each time: what runs on a fiber keeps no address of a thread_local across suspend().
+// A function that runs until it suspends itself. Used by one thread at a time, which may change: code on a
+// fiber must not keep the address of a thread_local across suspend().
 class Fiber {
  public:
-  static constexpr std::size_t kStackBytes = 64 * 1024;  // beneath it a page that nobody may touch
+  static constexpr std::size_t kStackBytes = 64 * 1024;  // above an inaccessible page
 
-  // Of a pool that only grows: its memory stays.
+  // From a pool that only grows.
   static Fiber* take();
-  void give_back();  // not in the midst of a function
+  void recycle();  // not while a function is unfinished
 
-  // The function of the next resume(). It does not return: when it is done it suspends with another one set,
+  // Sets the function of the next resume(). It must not return: it ends by suspending after another start(),
   // or for good.
   void start(void (*function)(void*), void* argument);
   void resume();   // until it suspends
-  void suspend();  // by the function itself
+  void suspend();  // called on the fiber
 
  private:
   explicit Fiber(std::byte* stack) : stack_(stack) {}
   std::byte* stack_;
-  void* own_ = nullptr;      // stack pointer of whichever
-  void* callers_ = nullptr;  // of the two does not run
+  void* own_ = nullptr;      // stack pointers of the fiber
+  void* callers_ = nullptr;  // and of its caller while they do not run
 };
 
 }  // namespace fakecuda

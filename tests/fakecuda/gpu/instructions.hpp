@@ -1,5 +1,4 @@
-// What PTX's instructions compute, on the bits of registers. Where PTX leaves a result open, this is what
-// GPUs give.
+// PTX's instructions on the bits of registers. Where PTX leaves a result undefined, this is the GPUs' result.
 #pragma once
 
 #include <cmath>
@@ -17,7 +16,7 @@ T as(Bits<T> bits) {
   return std::bit_cast<T>(bits);
 }
 
-// The one NaN that single and half precision have; doubles keep their payload.
+// Single and half precision have one NaN; doubles keep the payload.
 template <typename T>
 Bits<T> bits(T value) {
   if constexpr (sizeof(T) < 8 && kFloating<T>)
@@ -51,7 +50,7 @@ Unsigned<2 * sizeof(T)> mul_wide(Bits<T> a, Bits<T> b) {
   return static_cast<Unsigned<2 * sizeof(T)>>(Wide{as<T>(a)} * Wide{as<T>(b)});
 }
 
-// By zero: all ones. The least number by -1: itself.
+// Division by zero: all ones. Minimum by -1: itself.
 template <typename T>
 Bits<T> div(Bits<T> a, Bits<T> b) {
   if constexpr (kFloating<T>)
@@ -82,7 +81,7 @@ Bits<T> max(Bits<T> a, Bits<T> b) {
 
 // ---- bits ----
 
-// By the width or more: all bits are gone, or the sign is all there is.
+// Shifts by the width or more leave zeros, or copies of the sign.
 template <typename T>
 Bits<T> shl(Bits<T> a, u32 by) {
   return static_cast<Bits<T>>(by < 8 * sizeof(T) ? u64{a} << by : 0);
@@ -95,7 +94,7 @@ Bits<T> shr(Bits<T> a, u32 by) {
   return static_cast<Bits<T>>(as<T>(a) >> (by < kWidth ? by : kWidth - 1));
 }
 
-// `count` bits of a from bit `at` on. Signed: the last of them, or of a, fills the rest.
+// `count` bits of a from bit `at` on. Signed: filled with the last of them, or of a.
 template <typename T>
 Bits<T> bfe(Bits<T> a, u32 at, u32 count) {
   constexpr u32 kWidth = 8 * sizeof(T);
@@ -107,14 +106,14 @@ Bits<T> bfe(Bits<T> a, u32 at, u32 count) {
   return shr<T>(shl<T>(a, kWidth - end), kWidth - end + at);
 }
 
-// `count` bits of a at bit `at` of b.
+// Inserts `count` bits of a at bit `at` of b.
 template <typename T>
 Bits<T> bfi(Bits<T> a, Bits<T> b, u32 at, u32 count) {
   const Bits<T> field = shl<T>(static_cast<Bits<T>>(shl<T>(1, count & 255) - 1), at & 255);
   return static_cast<Bits<T>>((b & ~field) | (shl<T>(a, at & 255) & field));
 }
 
-// Each byte is one of the eight of b:a, or its sign, as four bits of `selector` say.
+// Each byte is one of the eight of b:a, or its sign, by four bits of `selector`.
 inline u32 prmt(u32 a, u32 b, u32 selector) {
   const u64 bytes = u64{b} << 32 | a;
   u32 out = 0;
@@ -136,8 +135,8 @@ T join(Parts... parts) {
 
 // ---- conversions ----
 
-// Of the low bits of a register that may be wider. To floats to nearest, floats to integers toward zero and
-// at most as far as the type reaches, NaN to 0.
+// Takes the low bits of a wider register. To floats: to nearest. To integers: toward zero, saturating, NaN to
+// 0.
 template <typename To, typename From>
 Value<To> cvt(u64 bits_of) {
   const From from = as<From>(static_cast<Bits<From>>(bits_of));
@@ -146,7 +145,7 @@ Value<To> cvt(u64 bits_of) {
   } else if constexpr (kFloating<From>) {
     using Limits = std::numeric_limits<To>;
     if (from != from) return 0;
-    // The largest may not be a float; what reaches beyond it is.
+    // The maximum may not be a float; the power above it is.
     if (from >= std::ldexp(static_cast<From>(1), Limits::digits)) return Limits::max();
     return from <= static_cast<From>(Limits::min()) ? Limits::min() : static_cast<To>(from);
   } else {

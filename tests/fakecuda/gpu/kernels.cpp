@@ -1,4 +1,3 @@
-// Which kernels there are.
 #include "gpu/kernel.hpp"
 
 namespace fakecuda {
@@ -9,8 +8,8 @@ std::vector<Kernel>& registry() {
   return *kernels;
 }
 
-// In names of internal linkage two hashes stand around the file's name:
-// "_GLOBAL__N__d8ade778_15_flag_kernels_cu_f0f86f7a". They are as long in every compilation.
+// Names of internal linkage have two hashes around the file's name:
+// "_GLOBAL__N__d8ade778_15_flag_kernels_cu_f0f86f7a". Their length never changes.
 bool same_but_for_hashes(std::string_view a, std::string_view b) {
   constexpr std::string_view kBefore = "_GLOBAL__N__";
   constexpr std::size_t kHash = 8;
@@ -18,7 +17,7 @@ bool same_but_for_hashes(std::string_view a, std::string_view b) {
   if (a == b || at == a.npos) return a == b;
   const std::size_t first = at + kBefore.size(), behind = first + kHash;
   if (a.size() != b.size() || a.size() < behind + 1 || a.substr(0, first) != b.substr(0, first)) return false;
-  // "_15_flag_kernels_cu_f0f86f7a": the file's name is as long as its number says.
+  // "_15_flag_kernels_cu_f0f86f7a": the number is the length of the file's name.
   std::size_t digits = behind + 1, length = 0;
   while (digits < a.size() && a[digits] >= '0' && a[digits] <= '9')
     length = length * 10 + static_cast<std::size_t>(a[digits++] - '0');

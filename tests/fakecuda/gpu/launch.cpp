@@ -7,11 +7,10 @@
 namespace fakecuda {
 namespace {
 
-// xorshift64*: small, and the same everywhere.
+// xorshift64*: small and portable.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u | 1) {}
-  // Below `end`.
   std::uint32_t operator()(std::size_t end) {
     state_ ^= state_ >> 12;
     state_ ^= state_ << 25;
@@ -23,11 +22,10 @@ class Random {
   std::uint64_t state_;
 };
 
-constexpr std::uint32_t kMostAccesses = 256;  // of a thread's turn
-constexpr int kTurns = 64;                    // of a step
+constexpr std::uint32_t kMostAccesses = 256;  // of a thread per turn
+constexpr int kTurns = 64;                    // per step
 constexpr std::byte kPoison{0xcd};
 
-// A block that is resident.
 class Block {
  public:
   Block(const Kernel& kernel, const std::byte* params, unsigned index, unsigned blocks, unsigned threads,
@@ -37,12 +35,11 @@ class Block {
     threads_.reserve(threads);
     for (unsigned i = 0; i < threads; ++i)
       threads_.emplace_back(kernel, params, shared_.data(), i, threads, index, blocks, stores_.get());
-    let_all_go_on();
+    resume_all();
   }
   ~Block() {
     if (stores_) weak_memory()->take(stores_->of_block);
   }
-  // Of one thread.
   Thread::Stop turn(Random& random) {
     const std::size_t at = random(ready_.size());
     const std::uint32_t thread = ready_[at]->tid;
@@ -54,7 +51,7 @@ class Block {
       ended_ += why == Thread::Stop::Ended;
       if (ready_.empty() && !ended()) {
         if (ended_ != 0) fault("a barrier that not all threads of the block come to");
-        let_all_go_on();
+        resume_all();
       }
     }
     return why;
@@ -65,7 +62,7 @@ class Block {
   const int multiprocessor;
 
  private:
-  void let_all_go_on() {
+  void resume_all() {
     for (Thread& thread : threads_) ready_.push_back(&thread);
   }
 
@@ -140,7 +137,7 @@ class Launch::Blocks {
   Random random_;
   unsigned entered_ = 0;
   std::vector<std::unique_ptr<Block>> resident_;
-  std::size_t polls_ = 0;  // turns in a row
+  std::size_t polls_ = 0;  // consecutive turns that polled
 };
 
 Launch::Launch(const Kernel& kernel, unsigned blocks, unsigned threads, std::vector<std::byte> params,

@@ -1,4 +1,4 @@
-// How translated code reads and writes: every access, fence and barrier of a kernel goes through here.
+// Memory operations of translated code: every access, fence and barrier of a kernel passes here.
 #pragma once
 
 #include <array>
@@ -12,17 +12,17 @@
 
 namespace fakecuda {
 
-enum class Order { Weak, Volatile };  // Volatile: as relaxed at the scope of the system, and may be a poll
+enum class Order { Weak, Volatile };  // Volatile: like relaxed at system scope; may be a poll
 enum class Scope { Block, Device, System };
 
 extern const MemoryRules* memory_rules;
 
-// What `thread` has come to is left out (mutant.hpp).
+// Whether a mutant skips `thread`'s current instruction (mutant.hpp).
 inline bool left_out(std::string_view kind, const Thread& thread) {
   return mutating() && left_out(kind, thread.ptx_file + (":" + std::to_string(thread.ptx_number)));
 }
 
-// The same where memory is weak (weak_memory.hpp). `foreign`: the host, or another device, has it.
+// Weak memory (weak_memory.hpp). `foreign`: of the host or of another device.
 void weak_load(const Thread& thread, Order order, ptx::u64 address, void* out, std::size_t bytes,
                bool foreign);
 void weak_store(Thread& thread, Order order, ptx::u64 address, const void* in, std::size_t bytes);
@@ -30,13 +30,13 @@ void weak_fence(Thread& thread, Scope scope);
 
 namespace ptx {
 
-// Elements of a vector that lie at a multiple of its size.
+// PTX requires vectors to be aligned to their size.
 template <typename T, std::size_t kCount>
 void check_aligned(u64 address) {
   if (address % (sizeof(T) * kCount) != 0) fault("misaligned address", reinterpret_cast<void*>(address));
 }
 
-// Whether the host, or another device, has that memory.
+// Returns whether the memory belongs to the host or to another device.
 template <typename T, std::size_t kCount>
 bool begin_access(Thread& thread, u64 address, bool write) {
   check_aligned<T, kCount>(address);
@@ -44,7 +44,7 @@ bool begin_access(Thread& thread, u64 address, bool write) {
   return memory_rules && memory_rules->check(reinterpret_cast<void*>(address), sizeof(T) * kCount, write);
 }
 
-// What is left of it.
+// The order that a mutant leaves.
 template <Order kOrder>
 Order order_of(const Thread& thread) {
   return kOrder == Order::Volatile && !left_out("volatile", thread) ? Order::Volatile : Order::Weak;

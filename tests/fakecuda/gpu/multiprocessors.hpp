@@ -1,4 +1,4 @@
-// The room that the blocks of all kernels on a device share.
+// Resources that the blocks of all kernels on a device share.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace fakecuda {
 
-// What a block takes of its multiprocessor, and what a multiprocessor has.
+// Resources of a block or of a multiprocessor.
 struct Room {
   std::uint32_t blocks, threads, registers, shared_bytes;
 };
@@ -18,7 +18,7 @@ class Multiprocessors {
  public:
   explicit Multiprocessors(unsigned count = 4) : free_(count, kOneMultiprocessor) {}
   unsigned count() const { return static_cast<unsigned>(free_.size()); }
-  // The one that has most threads free and room for `block`, which it has no more; -1: none.
+  // Reserves `block` on the multiprocessor with most free threads and returns its index; -1: none has room.
   int enter(const Room& block);
   void leave(int multiprocessor, const Room& block);
 

@@ -27,12 +27,12 @@ const Asked& asked() {
   return it;
 }
 
-// A line in one piece, of however many processes.
-void tell(const std::string& place) {
+// Writes each line at once, since several processes share the file.
+void record_place(const std::string& place) {
   static std::mutex mutex;
-  static auto& told = *new std::set<std::string>;
+  static auto& recorded = *new std::set<std::string>;
   const std::lock_guard lock(mutex);
-  if (!told.insert(place).second) return;
+  if (!recorded.insert(place).second) return;
   const int file = ::open(asked().places.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
   const std::string line = place + "\n";
   if (file < 0 || ::write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
@@ -50,7 +50,7 @@ bool mutating() {
 bool left_out(std::string_view kind, const std::string& place) {
   if (!mutating()) return false;
   const std::string name = std::string(kind) + ":" + place;
-  if (!asked().places.empty()) tell(name);
+  if (!asked().places.empty()) record_place(name);
   return name == asked().mutant;
 }
 

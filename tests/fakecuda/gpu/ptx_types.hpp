@@ -1,5 +1,4 @@
-// PTX's types. Registers hold bits, as unsigned integers of their width; what an instruction makes of them is
-// the instruction's own.
+// PTX's types. Registers hold bits as unsigned integers of their width, which instructions interpret.
 #pragma once
 
 #include <bit>
@@ -26,11 +25,11 @@ using Unsigned =
     std::conditional_t<kBytes == 1, u8,
                        std::conditional_t<kBytes == 2, u16, std::conditional_t<kBytes == 4, u32, u64>>>;
 
-// T's bits in a register as wide.
+// T's bits in a register of its width.
 template <typename T>
 using Bits = Unsigned<sizeof(T)>;
 
-// What goes into a register that may be wider: signed integers fill it with their sign.
+// A value for a register that may be wider: signed integers are sign-extended.
 template <typename T>
 using Value = std::conditional_t<std::is_integral_v<T>, T, Bits<T>>;
 

@@ -6,7 +6,7 @@
 namespace fakecuda {
 namespace {
 
-// Calls f(begin of the word, first byte in it, place in [0, count), bytes) for each word of [at, at + count).
+// Calls f(begin of word, first byte in it, offset in [0, count), bytes) for each word of [at, at + count).
 template <std::size_t kBytes, typename F>
 void each_word(const void* at, std::size_t count, const F& f) {
   auto address = reinterpret_cast<std::uintptr_t>(at);

@@ -1,4 +1,4 @@
-// Stores on their way to memory: bytes that were written and that not everybody sees yet.
+// A store buffer: bytes written but not yet visible to all.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@ namespace fakecuda {
 class StoreBuffer {
  public:
   void put(const void* to, const void* bytes, std::size_t count);
-  // What was put at [at, at + count) is overtaken, and never comes to memory.
+  // Discards stores to [at, at + count): later ones supersede them.
   void drop(const void* at, std::size_t count);
-  // Writes over `out`, a copy of [from, from + count), what is here of it.
+  // Overlays stores to [from, from + count) on `out`, a copy of it.
   void lay_over(const void* from, void* out, std::size_t count) const;
-  // Both leave nothing here. What `other` has of the same bytes is overtaken; write(to, bytes, count).
+  // Both empty the buffer. Bytes supersede those of `other`; calls write(to, bytes, count).
   void drain_into(StoreBuffer& other);
   template <typename Write>
   void drain(const Write& write) {
@@ -35,10 +35,10 @@ class StoreBuffer {
     alignas(kBytes) std::array<std::byte, kBytes> bytes;
     std::array<bool, kBytes> here{};
   };
-  std::unordered_map<std::uintptr_t, Word> words_;  // by where they begin
+  std::unordered_map<std::uintptr_t, Word> words_;  // by address
 };
 
-// Between memory that others use at the same time and a copy of one's own: words of up to 8 bytes as a whole.
+// Between memory in concurrent use and a private copy: aligned words of up to 8 bytes are atomic.
 void read_memory(const void* from, void* to, std::size_t count);
 void write_memory(void* to, const void* from, std::size_t count);
 

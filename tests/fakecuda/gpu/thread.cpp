@@ -23,7 +23,7 @@ Thread::Stop Thread::run(std::uint32_t accesses) {
   fiber_->resume();
   running = nullptr;
   if (why_ == Stop::Ended) {
-    fiber_->give_back();
+    fiber_->recycle();
     fiber_ = nullptr;
   }
   return why_;

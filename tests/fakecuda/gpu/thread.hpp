@@ -1,5 +1,5 @@
-// One thread of a kernel, as the translated code sees it. It goes on until it stops itself: at its end, at a
-// barrier, when it may be polling, or because its turn is over.
+// A kernel's thread, as the translated code sees it. It runs until it suspends itself: at its end, at a
+// barrier, at a possible poll, or when its turn is over.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +27,12 @@ class Thread {
         ctaid(ctaid),
         nctaid(nctaid) {}
 
-  // For Launch. Goes on for at most so many accesses; says why it stopped.
+  // For Launch. Runs for at most `accesses` accesses and returns why it stopped.
   Stop run(std::uint32_t accesses);
 
   // ---- for the kernel ----
 
-  // Before what a mutant may leave out: which one of its kind this is in its file of PTX.
+  // Before an instruction that a mutant may skip: its number among its kind in its PTX file.
   Thread& at(const char* file, int number) {
     ptx_file = file;
     ptx_number = number;
@@ -40,7 +40,7 @@ class Thread {
   }
   // bar.sync 0
   void barrier() { stop(Stop::AtBarrier); }
-  // Before a read that may be one of many of the same word.
+  // Before a read that may be part of a polling loop.
   void poll() { stop(Stop::Polls); }
   // Before every access to global memory.
   void count_access() {
@@ -50,7 +50,7 @@ class Thread {
   const Kernel& kernel;
   const std::byte* const params;
   std::byte* const shared;    // of the block
-  BlockStores* const stores;  // the same; null: memory is strong
+  BlockStores* const stores;  // of the block; null: memory is strong
   const std::uint32_t tid, ntid, ctaid, nctaid;
   const char* ptx_file = "";
   int ptx_number = 0;
@@ -67,7 +67,7 @@ class Thread {
   std::uint32_t accesses_left_ = 0;
 };
 
-// That whose stack the caller is on; null: on no kernel's.
+// The kernel's thread on whose stack the caller runs, or null.
 const Thread* running_thread();
 
 }  // namespace fakecuda

@@ -1,4 +1,4 @@
-// What a translated file of PTX (ptx.py) includes.
+// Included by each translated PTX file (ptx.py).
 #pragma once
 
 #include "gpu/instructions.hpp"
@@ -6,7 +6,7 @@
 
 namespace fakecuda {
 
-// What ptxas gives a thread is not in the PTX: as many as let a multiprocessor be full.
+// PTX does not contain ptxas's allocation: as many as let a multiprocessor be full.
 inline constexpr std::uint32_t kRegisters = kOneMultiprocessor.registers / kOneMultiprocessor.threads;
 
 }  // namespace fakecuda

@@ -81,7 +81,7 @@ void WeakMemory::drain() {
   });
 }
 
-// The device never reads less than it has written.
+// Drops cached lines that the device itself has written.
 void WeakMemory::forget(const void* memory, std::size_t bytes) {
   if (lines_.empty()) return;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);

@@ -1,11 +1,10 @@
-// Memory whose order is as weak as PTX allows, where x86's own is strong. A thread's stores are at first its
-// own; a barrier shows them to the block, a fence of the device and the end of the block to the device, a
-// fence of the system and what streams write to all others. Reads of memory that others have, the host or
-// another device, come from a cache that forgets nothing by itself: what fences of the system and waits of
-// streams let it forget is read anew. Volatile accesses go past all that.
+// Memory with the weakest order that PTX allows, on x86's strong one. A thread's stores are private at first;
+// a barrier publishes them to the block, a device fence or the end of the block to the device, a system fence
+// or a stream's write to all. Reads of the host's or another device's memory come from a cache that only
+// system fences and stream waits invalidate. Volatile accesses bypass both.
 //
-// Only what is asked for happens: a store that nobody fences is never seen by others, a line that was read
-// stays. Hardware does more by itself, which no program may count on.
+// Nothing else happens: unfenced stores stay invisible and cached lines stale. Hardware does more, which no
+// program may rely on.
 #pragma once
 
 #include <array>
@@ -19,38 +18,38 @@
 
 namespace fakecuda {
 
-// Of a block that is resident, and of its threads. Used by whoever executes it.
+// The stores of a resident block and of its threads. Used by the thread that executes the block.
 struct BlockStores {
   explicit BlockStores(std::size_t threads) : of_threads(threads) {}
   std::vector<StoreBuffer> of_threads;
   StoreBuffer of_block;
 };
 
-// What the devices of this process have of all memory. Thread-safe.
+// The view of this process's devices on all memory. Thread-safe.
 class WeakMemory {
  public:
-  // `cached`: of others, and not past the cache.
+  // `cached`: memory of others, not volatile.
   void read(const void* from, void* to, std::size_t bytes, bool cached);
-  // Seen by the device.
+  // Visible to the device.
   void write(void* to, const void* from, std::size_t bytes);
   void take(StoreBuffer& stores);
-  // Seen by all, before what was written earlier.
+  // Visible to all, before earlier writes.
   void write_through(void* to, const void* from, std::size_t bytes);
-  // All see what the device has written.
+  // Makes all writes of the device visible.
   void release();
-  // The device sees what others have written.
+  // Makes the writes of others visible to the device.
   void acquire();
 
-  // The number of work that is submitted now, from 1: what others have written before, it sees.
+  // Numbers submitted work, from 1: it sees what others have written before.
   std::uint64_t submit();
-  // Of the work that the calling thread executes; 0: of none, which sees what the cache has.
+  // The number of the work that the calling thread executes; 0: none, which sees the cache as it is.
   static std::uint64_t& executed();
 
  private:
   static constexpr std::size_t kLine = 128, kMostWords = 1 << 18;
   struct Line {
     alignas(8) std::array<std::byte, kLine> bytes;
-    std::uint64_t read_at = 0;  // so much had been submitted
+    std::uint64_t read_at = 0;  // number of submissions then
   };
   void read_cached(const std::byte* from, std::byte* to, std::size_t bytes);
   void drain();
@@ -64,7 +63,7 @@ class WeakMemory {
 
 // Null: memory is as strong as the host's.
 WeakMemory* weak_memory();
-// Before the first launch.
+// Call before the first launch.
 void weaken_memory();
 
 }  // namespace fakecuda

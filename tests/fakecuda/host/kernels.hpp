@@ -1,9 +1,8 @@
-// Lets the host's compiler compile the kernels of csrc/device/cuda, which include this before anything else
-// (CMakeLists.txt beside it): a kernel is a function that host/launch.cpp calls once for each thread, one
-// after the other. So the sanitizers see what kernels do. What a kernel reads of others' words, and its
-// fences, are atomic operations as strong as the kernel's own: ThreadSanitizer finds a missing fence between
-// the host and a device. Between devices it does not, because each has an address of its own for the same
-// memory; gpu/weak_memory.hpp is for those.
+// Lets the host's compiler compile the kernels of csrc/device/cuda, which include this first (see
+// CMakeLists.txt here): host/launch.cpp calls a kernel as a function once for each thread, in sequence.
+// Sanitizers thus check the kernels. Their reads of others' words and their fences are atomic operations of
+// the same strength, so that ThreadSanitizer finds a missing fence between host and device; between devices,
+// which map memory at different addresses, gpu/weak_memory.hpp does.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,7 +19,7 @@
 
 #undef __launch_bounds__
 #define __launch_bounds__(...)
-// Thread 0 is the first: what it leaves there, the others find.
+// Thread 0 runs first and leaves its values to the others.
 #undef __shared__
 #define __shared__ static thread_local
 inline void __syncthreads() {}
@@ -29,10 +28,10 @@ inline thread_local uint3 threadIdx{}, blockIdx{}, gridDim{};
 
 namespace fakecuda {
 
-// Some 20 s of naps.
+// About 20 s of sleeps.
 inline constexpr int kMostPolls = 250'000;
 
-// Of the thread of a kernel that runs.
+// The reads, polls and fences of the running kernel thread.
 struct Fences {
   struct Read {
     const void* word;
@@ -41,7 +40,7 @@ struct Fences {
   std::array<Read, 4> reads;  // since the last fence
   std::size_t count = 0;
   int polls = 0;
-  bool released = false;  // there was one
+  bool released = false;  // by a fence
 
   template <typename Word>
   void read(const Word* word) {
@@ -64,7 +63,7 @@ struct Fences {
 };
 inline thread_local Fences fences;
 
-// A word that others write meanwhile.
+// A word that others write concurrently.
 template <typename Word>
 class Polled {
  public:

@@ -1,5 +1,5 @@
-// Launch (gpu/kernel.hpp) where kernels are functions of the host (host/kernels.hpp): all threads one after
-// the other, on the thread of the hardware queue. A kernel that polls keeps that until the word has come.
+// Launch (gpu/kernel.hpp) for kernels that are host functions (host/kernels.hpp): runs all threads in
+// sequence on the thread of the hardware queue. A polling kernel blocks that thread until the word arrives.
 #include "gpu/thread.hpp"
 
 namespace fakecuda {
@@ -9,7 +9,7 @@ thread_local const Thread* running = nullptr;
 
 const Thread* running_thread() { return running; }
 
-// What kernels access, a sanitizer checks.
+// Sanitizers check accesses instead.
 void set_memory_rules(const MemoryRules*) {}
 
 class Launch::Blocks {

@@ -1,14 +1,13 @@
-"""An accelerator for torch without hardware: importing this makes it torch's device "simgpu".
+"""Importing this makes a simulated accelerator torch's device "simgpu".
 
-It is a GPU of CUDA, made of software (../README.md): its streams, events and memory are those of that
-runtime, and mpi-gdr serves it by the object files of its CUDA library that ship. torch's own operators are
-kernels of the CPU, put on the streams: they run later, in order, and see memory as it is then. Freed memory
-goes at once to the next tensor of the same stream. So jobs on a machine without a GPU run what serves GPUs,
-and mistakes in the order of streams, or in how long memory is used, show in results. What the program may
-not ask while a stream is captured is an error, and what CUDA forbids the backend ends the process.
+It is a software CUDA GPU (../README.md): its streams, events and memory are that runtime's, and mpi-gdr
+serves it by the shipped object files of its CUDA library. torch's operators are CPU kernels in the streams:
+they run later, in order, on memory as it is then. Freed memory is reused at once by the same stream. So jobs
+without a GPU run the code for GPUs, and errors in stream order or memory lifetime change results. Calls that
+are invalid during capture raise; calls that CUDA forbids the backend end the process.
 
-`torch.simgpu` has what torch.cuda would have, as far as torch.distributed asks for it. The functions below
-are for tests. There is a device for each rank on this host (LOCAL_WORLD_SIZE), or FAKECUDA_DEVICES.
+`torch.simgpu` has the part of torch.cuda that torch.distributed uses; the functions below are for tests.
+There is a device per rank on this host (LOCAL_WORLD_SIZE), or FAKECUDA_DEVICES.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from support import simgpu_build
 os.environ.setdefault("FAKECUDA_DEVICES", os.environ.get("LOCAL_WORLD_SIZE", "1"))
 torch.utils.rename_privateuse1_backend("simgpu")
 torch.ops.load_library(simgpu_build.compiled())
-# What still runs must not meet a process in dissolution.
+# Running work must end before the interpreter shuts down.
 atexit.register(torch.ops.simgpu.wind_up)
 
 from . import device_module  # noqa: E402  (its operators are in the library)
@@ -64,7 +63,7 @@ __all__ = [
 
 
 class Allocations(NamedTuple):
-    """Blocks of one device since the start."""
+    """Counts of one device's blocks since the start."""
 
     allocated: int
     freed: int
@@ -72,28 +71,27 @@ class Allocations(NamedTuple):
 
 
 def sleep(ms: int) -> None:
-    """A slow kernel on the current stream."""
+    """Runs a slow kernel on the current stream."""
     torch.ops.simgpu.sleep(ms)
 
 
 def fill_later(tensor: torch.Tensor, value: float, ms: int) -> None:
-    """A slow kernel on the current stream that then writes the tensor."""
+    """Runs a slow kernel on the current stream that finally writes the tensor."""
     torch.ops.simgpu.fill_later(tensor, value, ms)
 
 
 def malloc_free(size: int = 1) -> None:
-    """cudaMalloc and cudaFree: waits for the whole device, and lets no other thread submit meanwhile."""
+    """cudaMalloc and cudaFree: waits for the whole device; other threads cannot submit meanwhile."""
     torch.ops.simgpu.malloc_free(size)
 
 
 def refuse_after(submissions: int) -> None:
-    """The devices take so many more pieces of work, refuse one with an error, and go on as before; -1: they
-    take all."""
+    """The devices accept `submissions` pieces of work, fail on one, then continue; -1: accept all."""
     torch.ops.simgpu.refuse_after(submissions)
 
 
 def device_wide_waits() -> int:
-    """How often this process has called a function of CUDA that waits for the whole device, or may."""
+    """Number of calls by this process that wait, or may wait, for the whole device."""
     return torch.ops.simgpu.device_wide_waits()
 
 
@@ -102,7 +100,7 @@ def allocations(device: int = -1) -> Allocations:
 
 
 class Graph:
-    """torch.cuda.CUDAGraph, as far as graph() fills it."""
+    """The part of torch.cuda.CUDAGraph that graph() fills."""
 
     def __init__(self) -> None:
         self._id = 0
@@ -120,7 +118,7 @@ class Graph:
 
 @contextlib.contextmanager
 def graph(graph: Graph, stream: torch.Stream | None = None):
-    """torch.cuda.graph: what the block gives to this stream, or to one of its own, is recorded, not run."""
+    """torch.cuda.graph: records the block's work on this or a new stream without running it."""
     synchronize()
     with stream or torch.Stream(device="simgpu"):
         made = torch.ops.simgpu.begin_capture()
@@ -135,13 +133,12 @@ def graph(graph: Graph, stream: torch.Stream | None = None):
 
 
 def device_library() -> int:
-    """Address of the mpi_gdr::DeviceLibrary of these devices (csrc/device/library.hpp), that of CUDA. Lives
-    as long as the process."""
+    """Address of CUDA's mpi_gdr::DeviceLibrary (csrc/device/library.hpp) for these devices; never freed."""
     return torch.ops.simgpu.device_library()
 
 
 def serve() -> None:
-    """From now on mpi-gdr keeps tensors of this device there; else it copies them to the host and waits."""
+    """From now on mpi-gdr uses tensors on the device; otherwise it copies them to the host and waits."""
     from mpi_backend.extension import _C
 
     _C.use_device_library("simgpu", device_library())

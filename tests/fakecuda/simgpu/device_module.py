@@ -1,4 +1,4 @@
-"""torch.simgpu: the functions that torch's own code looks for in the module of a device."""
+"""torch.simgpu: the functions that torch requires of a device module."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def device(device: torch.device | str | int | None):
 
 
 def synchronize(device: torch.device | str | int | None = None) -> None:
-    """Waits for all work submitted so far. Unlike malloc_free() it shuts out nobody meanwhile."""
+    """Waits for all submitted work. Unlike malloc_free(), other threads may submit meanwhile."""
     torch.accelerator.synchronize(device)
 
 

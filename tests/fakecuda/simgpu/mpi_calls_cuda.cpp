@@ -1,7 +1,7 @@
-// Preloaded into ranks: an MPI library that takes addresses of a GPU, and copies from there and to there by
-// calls of CUDA on a stream of its own when a message is posted, as such libraries do. What moves the bytes
-// is the MPI library that there is, which can read the software GPU's memory. With MPI_CALLS_CUDA_REFUSES it
-// copies nothing, and refuses to send so many bytes and more from a GPU.
+// Preloaded into ranks: an MPI library that accepts GPU addresses and, like such libraries, copies by CUDA
+// calls on its own stream when a message is posted. The installed MPI library moves the bytes, since it can
+// read the software GPU's memory. With MPI_CALLS_CUDA_REFUSES it copies nothing, and sends of at least that
+// many bytes from a GPU fail.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Of the library whose name begins like this, which the process has loaded; null: it has not.
+// From the loaded library whose name begins like this; null: not loaded.
 void* find(const char* library, const char* function) {
   struct Search {
     const char* name;
@@ -40,7 +40,7 @@ void expect(cudaError_t status, const char* call) {
 #define CUDA(name, ...) \
   expect(reinterpret_cast<decltype(&name)>(find("libcudart.so", #name))(__VA_ARGS__), #name)
 
-// The number of the device; -1: it is on none.
+// The device's number; -1: host memory.
 int device_of(const void* memory) {
   if (!find("libcudart.so", "cudaMemcpyAsync")) return -1;
   cudaPointerAttributes attributes;
@@ -53,7 +53,7 @@ int refused_bytes() {
   return from ? std::atoi(from) : 0;
 }
 
-// One byte, if it is on a device.
+// Copies one byte if it is on a device.
 void touch(const void* memory) {
   const int device = device_of(memory);
   if (device < 0 || refused_bytes() > 0) return;

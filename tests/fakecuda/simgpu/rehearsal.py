@@ -1,17 +1,17 @@
-"""For tools/gpu_check.sh in rehearsal: makes the simulated accelerator torch's device in programs that know
-nothing of it, as an entry point of the group torch.backends."""
+"""For rehearsals of tools/gpu_check.sh: an entry point of torch.backends that makes the simulated accelerator
+torch's device in any program."""
 
 
 def load() -> None:
-    """At the end of `import torch`."""
+    """Called at the end of `import torch`."""
     import torch.distributed as dist
     from fakecuda import simgpu
 
     from mpi_backend import _autoload
 
-    _autoload.register()  # this may be called before its own entry point
+    _autoload.register()  # its own entry point may come later
     simgpu.serve()
-    # Which device types init_process_group("mpi-gdr") serves.
+    # Device types that init_process_group("mpi-gdr") serves.
     dist.Backend.default_device_backend_map.setdefault("simgpu", "mpi-gdr")
     served = dist.Backend.backend_capability["mpi-gdr"]
     if "simgpu" not in served:

@@ -8,14 +8,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-# Shorter than the watchdog's (SPMD_HANG_SECONDS in test_frameworks.py), so that a wait in the backend ends
-# with its message; long enough for a rank that waits for another one's compiler.
+# Shorter than the watchdog's (SPMD_HANG_SECONDS in test_frameworks.py), so that the backend's own message
+# appears; longer than another rank's compilation.
 TIMEOUT = datetime.timedelta(seconds=150)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def world():
-    """The default group, from the first test to the last."""
     torch.set_num_threads(1)
     dist.init_process_group("mpi-gdr", timeout=TIMEOUT)
     yield
@@ -30,7 +29,6 @@ def gloo(world):
 
 @pytest.fixture
 def folder(request):
-    """A folder that all ranks share."""
     path = Path(os.environ["SPMD_REPORTS"]) / request.node.name
     if dist.get_rank() == 0:
         path.mkdir()

@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint: saved from shards, read back into other shards, and by one process."""
+"""torch.distributed.checkpoint: saved from shards, loaded into other shards and into one process."""
 
 import threading
 
@@ -55,7 +55,7 @@ def test_sharded_training_goes_on_where_it_stopped(size, folder):
     train(model, optimizer, first=STEPS)
     assert_same_model(model, train_alone(size, 2 * STEPS))
 
-    # The same files in one process, without a process group; and by DDP.
+    # The same files in one process without a process group, and by DDP.
     alone = new_model(seed=99)
     whole = {"model": alone.state_dict()}
     dcp.load(whole, checkpoint_id=folder / "saved", no_dist=True)
@@ -81,18 +81,18 @@ def test_two_dimensional_shards_are_read_into_one_dimension(folder):
 
 
 def test_async_save_while_training_goes_on(size, folder):
-    """The save runs its collectives in a thread, on a group of its own, as any backend demands that has one
-    queue a group; training changes the parameters meanwhile."""
+    """The save runs its collectives in a thread, on a separate group, as any backend with one queue per group
+    requires; training changes the parameters meanwhile."""
     model, optimizer = trained()
     saving = dist.new_group()
     response = dcp.async_save(
         state_of(model, optimizer), checkpoint_id=folder / "saved", process_group=saving
     )
     steps = 0
-    while True:  # only what all ranks know may end it: the save ends on one rank before it does on another
+    while True:  # ends by agreement, because the save ends at different times
         train(model, optimizer, first=STEPS + steps, steps=1)
         steps += 1
-        more = torch.tensor([0 if response.done() else 1])  # the ranks must make the same number of steps
+        more = torch.tensor([0 if response.done() else 1])  # all ranks must make the same number of steps
         dist.all_reduce(more, dist.ReduceOp.MAX)
         if not more and steps >= 3:
             break
@@ -108,7 +108,7 @@ def test_async_save_while_training_goes_on(size, folder):
 
 
 def test_collectives_of_a_checkpoint_in_a_thread(rank, size):
-    """What the planner does, from a thread, while the main thread sums on the default group."""
+    """The planner's calls in a thread, while the main thread sums on the default group."""
     group, failures = dist.new_group(), []
 
     def planner():
@@ -135,7 +135,7 @@ def test_collectives_of_a_checkpoint_in_a_thread(rank, size):
 
 
 def test_full_state_dict(rank, size):
-    """Rank 0 gathers everything on the CPU, and rank 0's state is broadcast into new shards."""
+    """Rank 0 gathers everything on the CPU, and its state is broadcast into new shards."""
     model, _ = trained()
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(model, options=options)

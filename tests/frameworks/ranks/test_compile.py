@@ -28,14 +28,13 @@ def fresh():
     torch._dynamo.reset()
 
 
-# inductor needs a C++ compiler at run time, aot_eager nothing. inductor's first use takes 13 s of CPU time:
-# one test has it.
+# inductor needs a C++ compiler. Its first use takes 13 s of CPU time, so only one test has it.
 COMPILERS = ["aot_eager", *(["inductor"] if shutil.which("g++") or shutil.which("clang++") else [])]
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_function_with_collectives(rank, size, compiler):
-    """In one graph: forms in place of dist.*, and functional ones with computation in between."""
+    """In one graph: replacements of dist.*, and functional collectives with computation in between."""
 
     @torch.compile(backend=compiler, fullgraph=True)
     def function(x):
@@ -52,7 +51,7 @@ def test_function_with_collectives(rank, size, compiler):
 
 
 class Wide(nn.Module):
-    """Larger than the first bucket of DDP, 1 MiB."""
+    """Exceeds the first bucket of DDP, 1 MiB."""
 
     def __init__(self):
         super().__init__()
@@ -65,7 +64,7 @@ class Wide(nn.Module):
 
 
 def test_ddp(size):
-    """Its buckets split the graph (DDPOptimizer)."""
+    """DDPOptimizer splits the graph by buckets."""
     model = DDP(Wide(), bucket_cap_mb=1)
     counter = CompileCounterWithBackend("aot_eager")
     train(torch.compile(model, backend=counter), sgd(model))

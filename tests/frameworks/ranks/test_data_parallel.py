@@ -1,4 +1,4 @@
-"""DistributedDataParallel against the same training in one process, and against Gloo."""
+"""DistributedDataParallel compared with one process and with Gloo."""
 
 import copy
 
@@ -26,7 +26,7 @@ TINY_BUCKETS = {"bucket_cap_mb": 0.002}  # several buckets even for this model
 
 
 def different_on_each_rank():
-    return new_model(seed=17 + dist.get_rank())  # DDP must take rank 0's parameters
+    return new_model(seed=17 + dist.get_rank())  # DDP must use rank 0's parameters
 
 
 @pytest.mark.detail
@@ -84,7 +84,7 @@ def test_unused_parameters(rank, size):
 
 
 def test_accumulation_without_synchronisation(rank, size):
-    """no_sync: the gradients of two passes are summed once; equal to one pass over both batches."""
+    """no_sync: gradients of two passes are summed once, as in one pass over both batches."""
     model = DDP(different_on_each_rank(), **TINY_BUCKETS)
     with model.no_sync():
         loss_of(model(batch(rank, 0))).backward()
@@ -98,7 +98,7 @@ def test_accumulation_without_synchronisation(rank, size):
 
 
 def bf16_hook(group, bucket):
-    """torch refuses bf16_compress_hook by its name where there is no NCCL; the hook itself runs anywhere."""
+    """torch rejects bf16_compress_hook by its name without NCCL; the hook itself runs anywhere."""
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
@@ -130,8 +130,8 @@ def test_bf16_hook_by_its_own_name_is_refused_by_a_torch_without_nccl():
 
 
 def test_power_sgd(rank, size):
-    """Its callback waits for a second allreduce. With one row on each rank, the gradient of a matrix has
-    rank `size`: an approximation of that rank loses nothing."""
+    """Its callback waits for a second allreduce. With one row per rank, a matrix's gradient has rank `size`,
+    so an approximation of that rank is exact."""
     model = DDP(different_on_each_rank())
     state = powerSGD_hook.PowerSGDState(
         None, matrix_approximation_rank=size, start_powerSGD_iter=2, min_compression_rate=1
@@ -176,7 +176,7 @@ class WithStatistics(nn.Module):
 
 
 def test_buffers_are_those_of_rank_0(rank):
-    """BatchNorm's running statistics follow rank 0's batches alone, up to the last pass."""
+    """BatchNorm's running statistics follow rank 0's batches, up to the last pass."""
     torch.manual_seed(3 + rank)
     model = DDP(WithStatistics())
     torch.manual_seed(3)
@@ -188,7 +188,7 @@ def test_buffers_are_those_of_rank_0(rank):
         alone(batch(0, step))
     for name, buffer in model.module.named_buffers():
         torch.testing.assert_close(buffer, alone.get_buffer(name))
-    # Spoiled on rank 1: the next forward pass takes them from rank 0 before it adds its own batch.
+    # Corrupted on rank 1: the next forward pass takes rank 0's before it adds its own batch.
     if rank == 1:
         model.module.norm.running_mean.fill_(1e6)
     model(batch(0, 3))

@@ -1,4 +1,4 @@
-"""Patterns of groups and handles that Megatron-like code uses."""
+"""Patterns of groups and handles in Megatron-like code."""
 
 import datetime
 
@@ -14,7 +14,7 @@ def total(ranks):
 @pytest.mark.mesh
 @pytest.mark.detail
 def test_grid_of_groups(rank, size):
-    """Tensor, data and pipeline groups that overlap, a rank in one of each kind, all in flight together."""
+    """Overlapping tensor, data and pipeline groups, a rank in one of each, all in flight together."""
     tensor, _ = dist.new_subgroups(group_size=2)
     data, _ = dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])
     pairs = [dist.new_group([a, b]) for a, b in ((0, 3), (1, 2))]
@@ -22,7 +22,7 @@ def test_grid_of_groups(rank, size):
     members = [dist.get_process_group_ranks(g) for g in (tensor, data, pipeline, dist.group.WORLD)]
     assert members[0] == [rank // 2 * 2, rank // 2 * 2 + 1] and members[1] == [rank % 2, rank % 2 + 2]
     groups = [tensor, data, pipeline, dist.group.WORLD]
-    # Every rank starts them in another order, and waits in yet another.
+    # Every rank starts and waits in other orders.
     order = [(i + rank) % 4 for i in range(4)]
     tensors = [torch.full((5000,), float(rank + 1)) for _ in groups]
     works = {i: dist.all_reduce(tensors[i], group=groups[i], async_op=True) for i in order}
@@ -36,7 +36,7 @@ def test_grid_of_groups(rank, size):
 
 @pytest.mark.mesh
 def test_local_synchronisation(rank, size):
-    """use_local_synchronization: only the members call new_group, the others do something else."""
+    """use_local_synchronization: only the members call new_group."""
     if rank in (1, 3):
         group = dist.new_group([1, 3], use_local_synchronization=True)
         value = torch.tensor([float(rank + 1)])
@@ -71,7 +71,7 @@ def test_several_handles_waited_out_of_order(rank, size):
 @pytest.mark.mesh
 @pytest.mark.detail
 def test_rings_of_messages(rank, size):
-    """Ring attention: blocks go round by batch_isend_irecv, forwards and backwards at a time."""
+    """Ring attention: blocks circulate by batch_isend_irecv in both directions at once."""
     after, before = (rank + 1) % size, (rank - 1) % size
     forward, backward = (torch.full((3000,), float(rank)) for _ in range(2))
     for step in range(1, size + 1):
@@ -89,7 +89,7 @@ def test_rings_of_messages(rank, size):
 
 
 def test_blocking_collective_inside_a_callback(size):
-    """A Future's callback that waits for further collectives: on Gloo it blocks the thread they need."""
+    """A Future's callback that waits for further collectives: Gloo would block the thread that they need."""
 
     def again(future):
         tensor = future.value()[0]

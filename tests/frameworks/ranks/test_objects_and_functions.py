@@ -1,4 +1,4 @@
-"""Object collectives, functional collectives, and their forms with gradients."""
+"""Object collectives, functional collectives, and their differentiable forms."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ import torch.distributed.nn.functional as autograd_form
 
 
 def thing(rank):
-    """Another size on each rank."""
+    """An object whose size differs between ranks."""
     return {"rank": rank, "text": "x" * 1000 * rank, "tensor": torch.arange(3 + rank)}
 
 
@@ -100,7 +100,7 @@ def test_functional_collectives(rank, size):
 
 
 def test_functional_collectives_in_place(rank, size):
-    """The forms that torch.compile puts in place of dist.*, called as dist.* is."""
+    """torch.compile's replacements of dist.*, called like dist.*."""
     every = [mine(r) for r in range(size)]
     tensor = mine(rank)
     funcol.all_reduce_inplace(tensor)
@@ -123,7 +123,7 @@ def test_functional_collectives_in_place(rank, size):
 
 
 def gradient(function, rank):
-    """Of sum(w * function(x)) over all ranks, w being 1 + rank: what each rank holds of it."""
+    """This rank's gradient of sum(w * function(x)) over all ranks, with w = 1 + rank."""
     x = mine(rank).requires_grad_()
     (sum(t.sum() for t in function(x)) * (1 + rank)).backward()
     return x.grad
@@ -144,7 +144,7 @@ def test_gradients_of_functional_collectives(rank, size):
 
 @pytest.mark.detail
 def test_gradients_of_distributed_nn(rank, size):
-    """torch.distributed.nn.functional. Each operation's values are checked above; here its gradient is."""
+    """torch.distributed.nn.functional: gradients only, since values are checked above."""
     weights = sum(range(1, size + 1))
     ones = torch.ones(4, 2, dtype=torch.float64)
     zeros = torch.zeros(4, 2, dtype=torch.float64)
@@ -179,7 +179,7 @@ def test_gradients_of_distributed_nn(rank, size):
 
 
 def test_gradient_of_all_gather_base_is_refused_by_torch(rank, size):
-    """torch asks for NCCL by name; all_gather and the functional collectives have gradients everywhere."""
+    """torch requires NCCL by name; all_gather and the functional collectives have gradients everywhere."""
     x = mine(rank).requires_grad_()
     gathered = autograd_form._all_gather_base(torch.empty(4 * size, 2, dtype=torch.float64), x)
     with pytest.raises(RuntimeError, match="Backend not supported"):

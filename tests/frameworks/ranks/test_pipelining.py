@@ -1,4 +1,4 @@
-"""Pipeline schedules against the same layers in one process."""
+"""Pipeline schedules compared with the same layers in one process."""
 
 import pytest
 import torch

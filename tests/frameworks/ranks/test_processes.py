@@ -1,4 +1,4 @@
-"""DataLoader workers beside the group: forked, with the state of MPI in their memory, and spawned."""
+"""DataLoader workers beside the group: forked with MPI's state in their memory, and spawned."""
 
 import os
 
@@ -26,7 +26,7 @@ class Rows(Dataset):
         return batch(rank, position // ROWS, ROWS)[position % ROWS]
 
 
-# A spawned worker imports torch: one is enough.
+# One spawned worker, because each imports torch.
 @pytest.mark.parametrize("method, workers", [("fork", 2), ("spawn", 1)])
 def test_training_with_workers(rank, size, method, workers):
     model = DDP(new_model())
@@ -45,7 +45,7 @@ def test_training_with_workers(rank, size, method, workers):
     work.wait()
     assert steps == STEPS
     assert_same_model(model.module, train_alone(size))
-    # The workers have gone, and took nothing with them.
+    # The ended workers left the group intact.
     check = torch.tensor([float(rank)])
     dist.all_reduce(check)
     assert check.item() == sum(range(size))
@@ -53,9 +53,9 @@ def test_training_with_workers(rank, size, method, workers):
 
 @pytest.mark.parametrize("views", [False, True])
 def test_a_forked_child_keeps_the_gradients_of_its_fork(rank, size, views):
-    """A snapshot by copy-on-write, as of any memory: neither process sees what the other one writes."""
+    """A copy-on-write snapshot, as of any memory: neither process sees the other's writes."""
     model = DDP(new_model(), gradient_as_bucket_view=views)
-    for step in range(2):  # the buckets are made anew after the first
+    for step in range(2):  # the buckets are rebuilt after the first
         model.zero_grad()
         loss_of(model(batch(rank, step))).backward()
     gradients = [parameter.grad for parameter in model.parameters()]

@@ -1,4 +1,4 @@
-"""FSDP1, FSDP2 and ZeroRedundancyOptimizer against the same training in one process."""
+"""FSDP1, FSDP2 and ZeroRedundancyOptimizer compared with one process."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 def shard(model, **arguments):
-    """FSDP2: two layers and the rest are a group of parameters each."""
+    """FSDP2: two layers and the rest form a parameter group each."""
     for layer in (model.first, model.branch):
         fully_shard(layer, **arguments)
     return fully_shard(model, **arguments)
@@ -81,7 +81,7 @@ def test_fsdp2_bf16_is_that_of_one_process_bit_for_bit(rank, size):
 
 
 def test_fsdp2_fp16_gradients_are_those_of_gloo(gloo):
-    """Float16 gradients are summed after a division in front; bit for bit with two ranks."""
+    """Float16 gradients are summed after a division; bit for bit with two ranks."""
     trained = []
     for mesh in (init_device_mesh("cpu", (dist.get_world_size(),)), DeviceMesh.from_group(gloo, "cpu")):
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float16)
@@ -109,7 +109,7 @@ def test_fsdp2_accumulation_and_gradient_norm(rank, size):
 
 @pytest.mark.mesh
 def test_hsdp():
-    """2 x 2: shards within a row, their gradients are averaged over the columns."""
+    """2 x 2: shards within a row, gradients averaged over columns."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     model = shard(new_model(), mesh=mesh)
     train(model, sgd(model))
@@ -169,11 +169,11 @@ def test_zero_redundancy_optimizer(rank, size):
 
 
 def test_zero_step_inside_the_hook(rank, size):
-    """Each rank updates its share when a bucket's gradients are there, and broadcasts it."""
+    """Each rank updates its share when a bucket's gradients are ready, and broadcasts it."""
     model = DDP(new_model(), bucket_cap_mb=0.002)
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, overlap_with_ddp=True, lr=0.1)
     model.register_comm_hook(None, hook_with_zero_step(allreduce_hook, model, optimizer, shard_buckets=True))
-    for step in range(4):  # the first two are for the layout of the buckets and give no update
+    for step in range(4):  # the first two only lay out the buckets
         loss_of(model(batch(rank, step))).backward()
         optimizer.step()
         model.zero_grad()

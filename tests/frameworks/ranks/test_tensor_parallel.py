@@ -1,4 +1,4 @@
-"""DTensor and tensor parallelism against the full tensors."""
+"""DTensor and tensor parallelism compared with full tensors."""
 
 import itertools
 
@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 PLACEMENTS = [Replicate(), Shard(0), Shard(1)]
 
 
-def full(shape=(7, 5)):  # odd: the shards are uneven
+def full(shape=(7, 5)):  # odd, so that shards are uneven
     return torch.arange(shape[0] * shape[1], dtype=torch.float64).reshape(shape)
 
 
@@ -37,7 +37,7 @@ def check_transitions(mesh):
     for source, target in transitions(mesh):
         start = [Replicate() if p.is_partial() else p for p in source]
         tensor = distribute_tensor(full(), mesh, start)
-        # A partial sum: this rank's addend is the tensor times 1, 2, ... along that dimension of the mesh.
+        # A partial sum: this rank's addend is the tensor times 1, 2, ... along that mesh dimension.
         local, factor = tensor.to_local(), 1
         for dimension, placement in enumerate(source):
             if placement.is_partial():
@@ -102,7 +102,7 @@ class Layers(nn.Module):
 
 PLANS = {
     "tensor": {"up": ColwiseParallel(), "down": RowwiseParallel()},
-    "sequence": {  # norm on shards of the sequence; all_gather in front of up, reduce_scatter behind down
+    "sequence": {  # norm on sequence shards; all_gather before up, reduce_scatter after down
         "norm": SequenceParallel(),
         "up": PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate()),
         "": PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1)),
@@ -137,7 +137,7 @@ def test_tensor_parallel(size, plan):
 
 @pytest.mark.mesh
 def test_tensor_parallel_inside_fsdp2():
-    """2 x 2: data parallel over rows, tensor parallel within one."""
+    """2 x 2: data parallel over rows, tensor parallel within a row."""
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))

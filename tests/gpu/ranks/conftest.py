@@ -1,8 +1,7 @@
 """Fixtures of the tests on device tensors. All ranks run all tests in the same order, over one default group.
 
-The same files run on the simulated accelerator (SPMD_DEVICE=simgpu), without what is marked cuda, and on CPU
-tensors (SPMD_DEVICE=cpu), without what is marked streams as well. What is marked simulated only the former
-can do.
+The same files run on the simulated accelerator (SPMD_DEVICE=simgpu) without tests marked cuda, and on CPU
+tensors (SPMD_DEVICE=cpu) also without those marked streams. Tests marked simulated run on simgpu only.
 """
 
 import datetime
@@ -26,10 +25,10 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def world():
-    """The default group, from the first test to the last. The program chooses its GPU first, as most do."""
+    """The default group of all tests. The program selects its GPU first, as most do."""
     torch.set_num_threads(1)
     if ON_CUDA:
-        torch.cuda.set_device(0)  # MPI_GDR_RANKS_PER_GPU has made the rank's own GPU number 0
+        torch.cuda.set_device(0)  # MPI_GDR_RANKS_PER_GPU makes the rank's own GPU number 0
     dist.init_process_group(BACKEND, timeout=datetime.timedelta(seconds=GROUP_SECONDS))
     yield
     if dist.is_initialized():

@@ -1,4 +1,4 @@
-"""Options(bits=...) of a GPU's tensors."""
+"""Options(bits=...) for GPU tensors."""
 
 import math
 from functools import reduce
@@ -13,7 +13,7 @@ from mpi_backend import Options
 
 @pytest.mark.parametrize("bits", ["exact", "order"])
 def test_what_lies_between_large_numbers(rank, size, bits):
-    """The first and the last rank's cancel: of three and more, an exact sum alone has what lies between."""
+    """The first and last rank's values cancel: with three or more ranks only an exact sum keeps the rest."""
     group = dist.new_group(pg_options=Options(bits=bits))
     values = [1e30, *[1.0] * (size - 2), -1e30][:size]
     total = math.fsum(values) if bits == "exact" else reduce(torch.add, map(torch.tensor, values))

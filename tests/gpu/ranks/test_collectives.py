@@ -1,4 +1,4 @@
-"""Every collective and message, over dtypes and sizes, against the reference of support/gpu.py."""
+"""Every collective and message, over dtypes and sizes, compared with support/gpu.py's reference."""
 
 import pytest
 import torch
@@ -12,17 +12,17 @@ pytestmark = [
 
 
 def filled(count, dtype):
-    """What must be overwritten."""
+    """A buffer that must be overwritten."""
     return torch.ones(count, dtype=dtype, device=DEVICE)
 
 
 def block_of(count, size):
-    """Of a buffer with a block for each rank: the large one as a whole is of that size."""
+    """Elements per block in a buffer with a block per rank; the large count is that of the whole buffer."""
     return count if count <= 1000 else count // size
 
 
 def finish(work):
-    """Of an asynchronous call; a synchronous one gives None."""
+    """Waits for an asynchronous call's Work; a synchronous call returns None."""
     if work is not None:
         work.wait()
 
@@ -40,7 +40,7 @@ def test_reductions(rank, size, dtype, count):
         if rank == size - 1:
             check(tensor, expected, rounds)
         if number > 0 and count > 1000:
-            continue  # the large ones with the sum only
+            continue  # large ones with the sum only
         block = block_of(count, size)
         wide = inputs(dtype, size * block, size)
         expected = reduced(wide, op)[rank * block :][:block]

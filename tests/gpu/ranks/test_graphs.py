@@ -1,6 +1,6 @@
-"""Collectives inside graphs: torch.cuda.graph, and what the simulated accelerator has for it.
+"""Collectives inside graphs: torch.cuda.graph, and the simulated accelerator's.
 
-Where the devices share no memory, all that can be tested is what cannot be captured.
+Without shared device memory, only what cannot be captured is tested.
 """
 
 import datetime
@@ -40,13 +40,13 @@ def on_device(value, count=COUNT):
 
 @pytest.fixture(autouse=True)
 def warm_up(rank, size):
-    """The first collective of a group on a device blocks, which nothing does inside a capture."""
+    """A group's first collective on a device blocks, which a capture does not allow."""
     dist.all_reduce(torch.ones(10, device=DEVICE))
     synchronize()
 
 
 class Several:
-    """Collectives of all kinds in one graph, with kernels before, between and behind."""
+    """Collectives of all kinds in one graph, with kernels before, between and after."""
 
     def __init__(self, size, count=COUNT):
         self.size, self.count = size, count
@@ -77,7 +77,7 @@ class Several:
         self.result = self.sent + self.part
 
     def replay(self, values):
-        """`values`: of all ranks."""
+        """`values`: by rank."""
         self.given.fill_(values[dist.get_rank()])
         self.graph.replay()
 
@@ -154,7 +154,7 @@ def test_two_graphs_in_turn(rank, size):
 
 @pytest.mark.parametrize("how", ["work", "future"])
 def test_asynchronous_and_temporary(rank, size, how):
-    """Results are waited for later; inputs, and what stands for strided tensors, are gone by then."""
+    """Results are awaited later; inputs and contiguous copies of strided tensors are freed by then."""
 
     def wait(work):
         (work if how == "work" else work.get_future()).wait()
@@ -229,8 +229,8 @@ def test_groups_in_one_graph(rank, size):
 
 
 def test_a_step_of_ddp(rank, size):
-    """Forward, backward with its all_reduces, optimizer: replayed, beside the same steps as they are."""
-    side = torch.cuda.Stream() if ON_CUDA else streams(1)[0]  # torch.cuda.graph takes no other kind
+    """Forward, backward with its all_reduces, optimizer: replayed, and compared with uncaptured steps."""
+    side = torch.cuda.Stream() if ON_CUDA else streams(1)[0]  # torch.cuda.graph requires this kind
     side.wait_stream(torch.accelerator.current_stream())
     inputs, targets = torch.zeros(8, 20, device=DEVICE), torch.zeros(8, 5, device=DEVICE)
 
@@ -252,7 +252,7 @@ def test_a_step_of_ddp(rank, size):
 
     with use(side):
         replayed, plain = model(), model()
-        for i in range(11):  # as torch asks for
+        for i in range(11):  # torch requires it
             batch(i)
             step(*replayed)
             step(*plain)
@@ -290,9 +290,9 @@ def test_what_cannot_be_captured(rank, size):
             with pytest.raises(ValueError, match=r"recv: the current stream is being captured.*messages"):
                 dist.irecv(tensor, (rank - 1) % size)
             if not SHARED and not BLOCKING:
-                with pytest.raises(ValueError, match=r"all_reduce: .*cannot replay.*by messages"):
+                with pytest.raises(ValueError, match=r"all_reduce: .*cannot replay.*uses messages"):
                     dist.all_reduce(tensor)
-                with pytest.raises(ValueError, match=r"all_to_all.*: .*cannot replay.*by messages"):
+                with pytest.raises(ValueError, match=r"all_to_all.*: .*cannot replay.*uses messages"):
                     dist.all_to_all_single(
                         torch.zeros_like(tensor),
                         tensor,
@@ -327,7 +327,7 @@ def test_what_cannot_be_waited_for(rank, size):
 def test_a_group_that_has_not_been_used(rank, size):
     group, other = dist.new_group(), dist.new_group()
     tensor = on_device(1)
-    if size > 1:  # on the device, but no collective
+    if size > 1:  # on the device, but not a collective
         works = [
             dist.isend(tensor, (rank + 1) % size, group=other),
             dist.irecv(on_device(0), (rank - 1) % size, group=other),
@@ -348,8 +348,8 @@ def test_a_group_that_has_not_been_used(rank, size):
     dist.destroy_process_group(other)
 
 
-def test_a_result_that_nobody_waits_for(rank, size):
-    if not ON_SIMGPU or size == 1:  # it leaves a capture behind that has failed; one rank captures nothing
+def test_a_result_without_a_waiter(rank, size):
+    if not ON_SIMGPU or size == 1:  # it leaves a failed capture behind; a single rank captures nothing
         return
     tensor = on_device(1)
     with pytest.raises(RuntimeError, match="unjoined work"), captured(new_graph()):
@@ -359,7 +359,7 @@ def test_a_result_that_nobody_waits_for(rank, size):
 
 
 def test_a_replay_that_hangs_ends_with_its_group(rank, size):
-    """Rank 0 replays alone."""
+    """Only rank 0 replays."""
     if size == 1:
         return
     group = dist.new_group()

@@ -1,4 +1,4 @@
-"""Tensors in group memory of the device (on the CPU: of the host): their memory, and collectives on them."""
+"""Tensors in the device's group memory (on the CPU: the host's): allocation, and collectives on them."""
 
 import os
 import time
@@ -28,7 +28,7 @@ def full(count, value, dtype=torch.float32):
 
 
 def memory_of(tensor):
-    """Bytes in use, bytes reserved and segments of the device's group memory; None: it is not there."""
+    """(bytes in use, bytes reserved, segments) of the device's group memory; None: `tensor` is not in it."""
     return _C.device_group_memory(tensor.data_ptr())
 
 
@@ -37,7 +37,7 @@ def total(size):
 
 
 def test_tensors_are_on_the_device():
-    where = torch.zeros(1, device=DEVICE).device  # with its number
+    where = torch.zeros(1, device=DEVICE).device  # with its index
     assert backend().supports_tensor_alloc(where) == SHARED
     for dtype in (torch.float32, torch.int8, torch.complex64):
         tensor = full(1001, 3, dtype)
@@ -59,7 +59,7 @@ def test_what_is_no_such_memory_is_refused():
     with pytest.raises(torch.OutOfMemoryError, match="no memory for"):
         full(1 << 50, 0, torch.int8)
     assert memory_of(torch.zeros(1, device=DEVICE)) is None
-    tensor = full(10, 1.0)  # nothing is broken by that
+    tensor = full(10, 1.0)  # the failure breaks nothing
     dist.all_reduce(tensor)
 
 
@@ -72,13 +72,13 @@ def test_allocating_and_freeing_does_not_grow():
         check(tensors[1][-5:], torch.full((5,), float(step)))
     del tensors
     after = memory_of(kept)
-    assert after[0] <= before[0]  # less: of earlier tests something may have been in use until now
+    assert after[0] <= before[0]  # less if earlier tests' memory was still in use
     assert after[1] <= before[1] + 2 * SEGMENT and after[2] <= before[2] + 2
 
 
 @pytest.mark.streams
 def test_memory_is_reused_behind_the_work_of_its_stream():
-    """Freed while its stream still has to read it: what is allocated there next may be in it, behind that."""
+    """Freed before its stream reads it: later allocations may reuse it only after that work."""
     for turn in range(3):
         source = full(8 << 20, turn)  # two fill a segment
         target = torch.zeros(8 << 20, device=DEVICE)
@@ -94,8 +94,8 @@ def test_memory_is_reused_behind_the_work_of_its_stream():
 
 @pytest.mark.streams
 def test_memory_is_reused_beside_a_message_that_is_awaited(rank, size):
-    """Nobody waits for the device then: it waits for the message, which the peer sends afterwards."""
-    del (held := [full(8 << 20, 0.0) for _ in range(2)])[:]  # a segment at least
+    """The allocator must not wait for the device, which waits for a message that the peer sends later."""
+    del (held := [full(8 << 20, 0.0) for _ in range(2)])[:]  # at least one segment
     dist.barrier()
     tensor = torch.zeros(100, device=DEVICE)
     request = dist.irecv(tensor, (rank - 1) % size)
@@ -103,7 +103,7 @@ def test_memory_is_reused_beside_a_message_that_is_awaited(rank, size):
     for step in range(20):
         held = [full(4 << 20, step) for _ in range(2)]
         del held
-    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # of the host, beside all streams
+    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # the host's, beside all streams
     check(tensor, torch.full((100,), float((rank - 1) % size)))
 
 
@@ -113,14 +113,14 @@ def test_memory_is_reused_beside_a_message_that_is_awaited(rank, size):
     reason="simulated only, on a GPU where making pinned memory, which messages need, waits for nothing",
 )
 def test_the_first_collective_beside_a_message_that_is_awaited(rank, size):
-    """A group's devices come to share memory later: for that the device is waited for."""
+    """The group's devices start to share memory only then, which requires a wait for the device."""
     group = dist.new_group()
     tensor = torch.zeros(100, device=DEVICE)
     request = dist.irecv(tensor, (rank - 1) % size)
     request.wait()
     sums = torch.full((5000,), float(rank), device=DEVICE)
     dist.all_reduce(sums, group=group)
-    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # of the host, beside all streams
+    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # the host's, beside all streams
     check(tensor, torch.full((100,), float((rank - 1) % size)))
     check(sums, torch.full((5000,), total(size)))
     dist.all_reduce(sums, group=group)
@@ -145,7 +145,7 @@ def test_collectives(rank, size, is_async):
         expected[10 : count + 10] = total(size)
         check(base, expected)
 
-        # In place: the input is a part of the output, or the other way round.
+        # In place: the input is a part of the output, or vice versa.
         gathered = full(size * count, -1.0)
         part = gathered[rank * count : (rank + 1) * count].fill_(rank)
         finish(dist.all_gather_into_tensor(gathered, part, async_op=is_async))
@@ -162,7 +162,7 @@ def test_collectives(rank, size, is_async):
 
 
 def test_only_some_ranks_have_it(rank, size):
-    """Where a tensor is, is each rank's own affair, and may change from call to call."""
+    """Each rank's tensor may be in group memory or not, differently from call to call."""
     for step in range(8):
         there = (step >> (rank % 3)) & 1
         tensor = full(5000, rank) if there else torch.full((5000,), float(rank), device=DEVICE)
@@ -228,7 +228,7 @@ def test_fsdp2_takes_its_memory_from_it(size):
     reason="simulated only, on a GPU with little group memory",
 )
 def test_a_steady_step_of_fsdp2_waits_for_no_device(rank, size):
-    """Once all memory has been given out: what is freed is used again in the order of its stream."""
+    """Once all memory is given out, freed memory is reused in stream order."""
     from fakecuda import simgpu
 
     torch.manual_seed(0)
@@ -247,7 +247,7 @@ def test_a_steady_step_of_fsdp2_waits_for_no_device(rank, size):
         optimizer.zero_grad()
         torch.accelerator.current_stream().synchronize()
         deadline = time.monotonic() + 60
-        while memory_of(taken[0])[0] > idle:  # until operations have ended, what they use is not free
+        while memory_of(taken[0])[0] > idle:  # memory in use by operations is not free
             assert time.monotonic() < deadline, (memory_of(taken[0]), idle)
             time.sleep(0.001)
 
@@ -255,7 +255,7 @@ def test_a_steady_step_of_fsdp2_waits_for_no_device(rank, size):
     with pytest.raises(torch.OutOfMemoryError):
         while True:
             taken.append(mpi_backend.empty(8 << 20, dtype=torch.int8, device=DEVICE))
-    del taken[-4:]  # what some steps give out
+    del taken[-4:]  # enough for some steps
     idle = memory_of(taken[0])[0]
     for _ in range(4):
         step()

@@ -1,4 +1,4 @@
-"""How long memory is used: tensors that go, or that others use, as early as a program may let them."""
+"""Lifetimes of memory: tensors that a program frees or reuses as early as it may."""
 
 import threading
 import time
@@ -30,18 +30,18 @@ def on_device(value, count=COUNT):
 
 
 def churn(times=3):
-    """Asks for memory of the size in use, as other parts of a program do, and writes to it."""
+    """Allocates blocks of the size in use and writes to them, as other parts of a program do."""
     for _ in range(times):
         torch.full((COUNT,), -7.0, device=DEVICE)
 
 
 def rows(value):
-    """Not contiguous, so that something of the library's own stands for it."""
+    """A strided tensor, which the library copies to a contiguous one."""
     return late(2 * COUNT, value, milliseconds=2)[::2]
 
 
 @pytest.mark.streams
-def test_nobody_waits_and_nobody_keeps(rank, size):
+def test_works_that_are_neither_awaited_nor_kept(rank, size):
     kept = []
     for i in range(40):
         output = torch.zeros(size * COUNT, device=DEVICE)
@@ -95,8 +95,8 @@ def test_waiting_on_another_stream_than_that_of_the_call(rank, size, kind):
 
 
 @pytest.mark.parametrize("strided", [False, True])
-def test_messages_that_nobody_waits_for(rank, size, strided):
-    """What they are received into is gone, and its memory in other hands, while they are copied there."""
+def test_messages_without_a_waiter(rank, size, strided):
+    """The target is freed and its memory reused while the message is copied there."""
     if size == 1:
         return
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -106,7 +106,7 @@ def test_messages_that_nobody_waits_for(rank, size, strided):
         dist.irecv(target[::2] if strided else target, left)
         dist.isend(late(COUNT, -5, milliseconds=5), right)
         del target
-        # Copies of what arrives come behind this one.
+        # Copies of received data come after this one.
         works = [dist.irecv(second, left), dist.isend(late(COUNT, rank, milliseconds=40), right)]
         others = []
         for _ in range(15):
@@ -121,7 +121,7 @@ def test_messages_that_nobody_waits_for(rank, size, strided):
 
 
 def test_messages_in_crossed_order(rank, size):
-    """A is asked for before B, and comes only after what is sent when B is there."""
+    """A is received before B is, but arrives only after a message sent once B has arrived."""
     if size == 1:
         return
     peer = rank ^ 1
@@ -163,7 +163,7 @@ def test_hundreds_of_messages(rank, size):
 
 @pytest.mark.streams
 def test_a_block_of_messages_and_collectives(rank, size):
-    """Nobody keeps its Work."""
+    """No Work is kept."""
     if size == 1:
         return
     right, left = (rank + 1) % size, (rank - 1) % size

@@ -1,4 +1,4 @@
-"""Tensors that are not contiguous, memory of both kinds in one group, and wrong use."""
+"""Strided tensors, memory of both kinds in one group, and wrong use."""
 
 import pytest
 import torch
@@ -48,7 +48,6 @@ def test_tensors_at_odd_addresses(rank, size):
 
 
 def test_group_memory_beside_tensors_of_the_device(rank, size):
-    """CPU tensors in group memory, device tensors, and both at the same time in flight."""
     for _ in range(5):
         shared = mpi_backend.empty(5000).fill_(rank)
         tensors = [torch.full((5000,), rank + i, device=DEVICE).float() for i in range(2)]

@@ -1,5 +1,4 @@
-"""A device that takes a part of a collective and refuses the rest: on the simulated accelerator, which does
-so when it is told to."""
+"""A device that accepts a part of a collective and refuses the rest, as the simulated accelerator can."""
 
 import datetime
 import os
@@ -20,8 +19,8 @@ def ones(count=1000):
     return torch.ones(count, device=DEVICE)
 
 
-def test_the_completion_hook_hears_of_it_once(size):
-    if size == 1:  # so little is submitted that it is not refused half way
+def test_the_completion_hook_is_called_once(size):
+    if size == 1:  # too few submissions for a refusal half way
         return
     group = dist.new_group(timeout=datetime.timedelta(seconds=10))
     ended = []
@@ -31,28 +30,28 @@ def test_the_completion_hook_hears_of_it_once(size):
     check(tensor, torch.full((1000,), float(size)))
     group._wait_for_pending_works()
     assert len(ended) == 1
-    dist.barrier()  # nobody fails the group before all have its first result
+    dist.barrier()  # all have their first result before the group fails
     simgpu.refuse_after(5)
     with pytest.raises(RuntimeError, match=f"the device refused its part: .*{REFUSED}"):
         dist.all_reduce(tensor, group=group)
     simgpu.refuse_after(-1)
-    group._wait_for_pending_works()  # at its timeout, where the count is wrong
+    group._wait_for_pending_works()  # until its timeout if the count is wrong
     assert len(ended) == 2
     with pytest.raises(RuntimeError, match="the group failed earlier"):
         dist.all_reduce(tensor, group=group)
     synchronize()
     tensor = ones()
-    dist.all_reduce(tensor)  # of another group
+    dist.all_reduce(tensor)  # another group
     check(tensor, torch.full((1000,), float(size)))
 
 
 class Stop(Exception):
-    """A capture that was refused half way cannot be ended."""
+    """A capture refused half way cannot be ended."""
 
 
 def given_out_again(submissions, stream):
-    """An all_reduce in a capture, of a tensor that needs a stand-in, which the device refuses after so many
-    submissions. Whether the next tensor gets the stand-in's memory; None: it was not refused."""
+    """Captures an all_reduce of a tensor that needs a contiguous copy; the device refuses after
+    `submissions`. Returns whether the next tensor gets the copy's memory; None: not refused."""
     strided = ones(2000)[::2]
     again = None
     try:
@@ -75,7 +74,7 @@ def given_out_again(submissions, stream):
 
 def test_what_was_captured_of_it_keeps_its_memory(size):
     if os.environ.get("MPI_GDR_IPC") == "off" or size == 1:
-        return  # messages are not captured, and one rank captures a copy only
+        return  # messages are not captured, a single rank captures a copy only
     dist.all_reduce(ones())
     synchronize()
     early, late = [], []
@@ -86,8 +85,7 @@ def test_what_was_captured_of_it_keeps_its_memory(size):
         assert len(seen) > 8
         early.append(seen[0])
         late.append(any(seen[3:-1]))
-    # At the begin nothing was captured but the copy to the stand-in, and when torch waits once more, the last
-    # submission, all is joined. One of the streams may be that on which collectives are captured: what comes
-    # next there is behind them.
+    # At first only the copy is captured; at the last submission, torch's second wait, all is joined. One of
+    # the streams may be the capture stream of collectives, whose later work is ordered after them.
     assert all(early) and not all(late), (early, late)
     dist.barrier()

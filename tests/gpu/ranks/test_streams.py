@@ -1,4 +1,4 @@
-"""The order of collectives among the kernels of streams, and that nothing but the device waits."""
+"""The order of collectives among streams' kernels; only the device waits."""
 
 import os
 import threading
@@ -22,7 +22,7 @@ from support.gpu import (
     use,
 )
 
-BLOCKED = 0.3  # seconds of the host, behind a kernel that takes twice as long
+BLOCKED = 0.3  # seconds of the host, behind a kernel of twice that time
 
 
 def full(count, value):
@@ -99,7 +99,7 @@ def test_hundreds_in_flight(rank, size):
 
 
 def test_allocating_and_synchronising_in_between(rank, size):
-    """Calls that wait for the whole device, between the issue of operations and their end."""
+    """Calls that wait for the whole device, between the issue of operations and their completion."""
     works, tensors = [], []
     for i in range(40):
         tensors.append(late(20_000, rank + i, milliseconds=1))
@@ -115,7 +115,7 @@ def test_allocating_and_synchronising_in_between(rank, size):
 
 
 def test_the_caching_allocator_does_not_reuse_memory_too_early(rank, size):
-    """Nobody holds the input any more, and its memory is asked for again at once."""
+    """The input is freed and its memory requested at once."""
     for _ in range(20):
         output = torch.zeros(size * 10_000, device=DEVICE)
         work = dist.all_gather_into_tensor(output, late(10_000, rank, milliseconds=1), async_op=True)
@@ -127,7 +127,6 @@ def test_the_caching_allocator_does_not_reuse_memory_too_early(rank, size):
 @pytest.mark.streams
 @pytest.mark.parametrize("how", ["work", "future"])
 def test_waiting_does_not_block_the_host(rank, size, how):
-    """The one test that looks at a clock, coarsely."""
     tensor = torch.ones(1000, device=DEVICE)
     dist.all_reduce(tensor)
     sleep(1)
@@ -153,7 +152,7 @@ def test_callbacks_of_a_future_see_the_result(rank, size):
 
 @pytest.mark.streams
 def test_another_thread_frees_memory_while_messages_move(rank, size):
-    """It waits for the device, and holds a lock that every call of CUDA takes."""
+    """The thread waits for the device with a lock that every CUDA call takes."""
     over = threading.Event()
 
     def allocate():
@@ -179,19 +178,18 @@ def test_another_thread_frees_memory_while_messages_move(rank, size):
 
 @pytest.mark.simulated
 @pytest.mark.skipif("SPMD_LOGGED" not in os.environ, reason="simulated only, on a GPU whose log is looked at")
-def test_the_log_says_what_the_ranks_found():
-    groups = (None, dist.new_group())
-    for group in groups:
+def test_the_log_shows_what_the_ranks_found():
+    for group in (None, dist.new_group()):
         dist.all_reduce(torch.zeros(1, device=DEVICE), group=group)
     log = Path(os.environ["MPI_GDR_DEBUG_FILE"].replace("%p", str(os.getpid()))).read_text()
-    said = os.environ["SPMD_LOGGED"]
-    assert said in log
-    if said.startswith("WARN INIT "):  # once a process
+    expected = os.environ["SPMD_LOGGED"]
+    assert expected in log
+    if expected.startswith("WARN INIT "):  # once a process
         assert log.count("WARN INIT ") == 1
 
 
 def collectives_beside_messages(rank, size, waiting):
-    """On so many streams the program waits for messages that are sent only when collectives have ended."""
+    """On `waiting` streams the program waits for messages that are sent only after collectives."""
     dist.all_reduce(torch.zeros(1, device=DEVICE))
     received = []
     for _ in range(waiting):
@@ -203,7 +201,7 @@ def collectives_beside_messages(rank, size, waiting):
         dist.all_reduce(tensor, group=group)
         check(tensor, full(5000, sum(range(size))))
     for i in range(waiting):
-        dist.isend(full(10, i), (rank + 1) % size).wait()  # of the host, beside all streams
+        dist.isend(full(10, i), (rank + 1) % size).wait()  # the host's, beside all streams
     synchronize()
     for i, tensor in enumerate(received):
         check(tensor, full(10, i))
@@ -214,7 +212,7 @@ def collectives_beside_messages(rank, size, waiting):
     os.environ.get("FAKECUDA_QUEUES") != "128", reason="simulated only, on a GPU with 128 hardware queues"
 )
 def test_no_stream_of_the_program_is_one_of_ours(rank, size):
-    """All that torch deals wait, each for itself."""
+    """Each stream of torch's pool waits for its own message."""
     collectives_beside_messages(rank, size, 64)
 
 

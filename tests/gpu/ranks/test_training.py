@@ -1,4 +1,4 @@
-"""DDP and FSDP2 of a small model on device tensors, equal to the training in one process."""
+"""DDP and FSDP2 of a small model on device tensors, compared with one process."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def test_fsdp2(size):
 
 
 def test_a_communication_hook(size):
-    """PowerSGD and the like chain on the futures of all_reduces."""
+    """PowerSGD and similar hooks chain on the futures of all_reduces."""
 
     def hook(state, bucket):
         future = dist.all_reduce(bucket.buffer().div_(size), async_op=True).get_future()
@@ -43,7 +43,7 @@ def test_a_communication_hook(size):
 
 
 def test_losses_of_all_ranks(rank, size):
-    """What a training loop does between steps: a scalar reduced, then read."""
+    """As between training steps: reduces a scalar, then reads it."""
     for step in range(20):
         loss = torch.tensor(float(rank + step), device=DEVICE)
         dist.all_reduce(loss, dist.ReduceOp.AVG)
@@ -64,7 +64,7 @@ def test_gradients_accumulated_over_two_batches(size):
 
 
 def test_parameters_that_some_batches_leave_out(size):
-    if size == 1:  # what no rank uses has no gradient in the reference, and one of zero here
+    if size == 1:  # unused by all ranks: no gradient in the reference, zero here
         return
     model = training.new_model().to(DEVICE)
     wrapped = DistributedDataParallel(model, find_unused_parameters=True)
@@ -93,7 +93,6 @@ def test_hooks_of_torch(size, hook):
 
 
 def test_steps_in_a_row_without_a_look_at_the_result(size):
-    """The host runs ahead of the device by many steps."""
     model = training.new_model().to(DEVICE)
     wrapped, optimizer = DistributedDataParallel(model, bucket_cap_mb=0.001), training.sgd(model)
     batches = [training.batch(dist.get_rank(), step).to(DEVICE) for step in range(20)]

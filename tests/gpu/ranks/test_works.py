@@ -1,5 +1,4 @@
-"""What a Work tells and does of an operation on a device: polled, waited for twice and elsewhere, with a
-timeout, as a Future."""
+"""The Work of a device operation: polled, awaited twice and on other threads, with a timeout, as a Future."""
 
 import datetime
 import threading
@@ -56,7 +55,7 @@ def test_the_host_is_never_blocked(rank, size, what):
     if what == "message" and size == 1:
         return
     dist.barrier()
-    for _ in range(4):  # what is allocated or loaded once may wait, and the machine may be slow
+    for _ in range(4):  # first allocations and loads may wait, and the machine may be slow
         tensor = torch.ones(COUNT, device=DEVICE)
         synchronize()
         sleep(SLOW)
@@ -66,7 +65,7 @@ def test_the_host_is_never_blocked(rank, size, what):
             work.wait()
         over = torch.tensor(int(idle()))
         synchronize()
-        dist.all_reduce(over, dist.ReduceOp.MAX)  # all ranks once more, or none
+        dist.all_reduce(over, dist.ReduceOp.MAX)  # all ranks repeat, or none
         if not over:
             return
     pytest.fail("the kernel in front was over each time, on this rank or another")
@@ -86,7 +85,7 @@ def test_polling(rank, size):
                 time.sleep(0.001)
             assert work.is_success() and exception_of(work) is None
         side = streams(1)[0]
-        with use(side):  # which is ordered behind nothing: all is there
+        with use(side):  # ordered after nothing, so all results must exist
             results = [t + 1 for t in tensors]
         synchronize()
         check(results[0], full(i * size + sum(range(size)) + 1))
@@ -127,7 +126,7 @@ def test_waiting_twice_and_from_other_threads(rank, size):
 
 
 def test_waiting_with_a_timeout(rank, size):
-    """Then it is the host that waits, to hear of the time being over."""
+    """With a timeout the host waits, to detect its expiry."""
     tensor = late(COUNT, rank)
     work = dist.all_reduce(tensor, async_op=True)
     assert work.wait(timeout=datetime.timedelta(seconds=30))
@@ -159,7 +158,7 @@ def test_chains_of_futures(rank, size):
 
 
 def test_groups_on_their_own_threads_and_streams(rank, size):
-    """Streams may share a queue of the hardware, so that all ranks issue in the same order: in turns."""
+    """All ranks issue in the same order, in turns, because streams may share a hardware queue."""
     groups = [dist.new_group() for _ in range(3)]
     failures, turns = [], [threading.Semaphore(int(n == 0)) for n in range(3)]
 
@@ -200,7 +199,7 @@ def test_a_barrier_ends_what_was_called_before(rank, size):
 
 
 def test_a_barrier_while_a_message_is_awaited(rank, size):
-    """It is sent only after the barrier."""
+    """The message is sent only after the barrier."""
     if size == 1:
         return
     right, left = ring(rank, size)
@@ -265,8 +264,8 @@ def test_uneven_all_to_all_in_a_row(rank, size):
         check(output * 1, torch.arange(float(size)).repeat_interleave(torch.tensor(receives)))
 
 
-def test_messages_that_only_their_order_tells_apart(rank, size):
-    """Of the same peer and tag, from streams of which the first is the slowest."""
+def test_messages_that_only_their_order_distinguishes(rank, size):
+    """Same peer and tag, from streams of which the first is the slowest."""
     if size == 1:
         return
     right, left = ring(rank, size)
@@ -274,7 +273,7 @@ def test_messages_that_only_their_order_tells_apart(rank, size):
         received, works = [], []
         for k, stream in enumerate(streams(4)):
             with use(stream):
-                received.append(zeros())  # in the order of the stream that receives into it
+                received.append(zeros())  # ordered by the stream that receives into it
                 sleep(8 - 2 * k)
                 works.append(dist.irecv(received[k], left))
         synchronize() if i % 2 else None

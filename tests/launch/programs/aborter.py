@@ -1,4 +1,4 @@
-"""MPI_Abort of one rank while the other computes. Run apart: there is no launcher."""
+"""One rank calls MPI_Abort while the other computes. Run apart, without a launcher."""
 
 import ctypes
 import sys

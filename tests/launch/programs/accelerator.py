@@ -1,7 +1,7 @@
-"""The generic floor: tensors of an accelerator that mpi-gdr knows nothing of.
+"""The generic path: tensors of an accelerator unknown to mpi-gdr.
 
-The device is torch's own support for backends written in Python (PrivateUse1): memory that only its own
-copies can reach, so that a C++ read through data_ptr() of a device tensor would fail.
+The device is torch's PrivateUse1 for backends written in Python. Only its own copies can reach its memory, so
+that a read through data_ptr() in C++ would fail.
 """
 
 import sys
@@ -95,7 +95,7 @@ assert cpu.tolist() == [size] * 3
 future = dist.all_reduce(on_device(torch.full((8,), 2.0)), async_op=True).get_future()
 expect(future.wait()[0], 2.0 * size)
 
-# A barrier holds the host until what this group did on the accelerator before is there.
+# A barrier blocks the host until the group's earlier work on the accelerator is complete.
 for asynchronous in (False, True):
     tensor = on_device(torch.full((1 << 22,), float(rank)))
     work = dist.all_reduce(tensor, async_op=True)

@@ -1,6 +1,4 @@
-"""A process that initialises again, with its ranks in another order each time.
-
-argv: "env", or a folder for files as stores."""
+"""A process that initialises again, with permuted ranks each time. argv: "env", or a file stores' folder."""
 
 import os
 import sys

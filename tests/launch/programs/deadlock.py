@@ -1,5 +1,4 @@
-"""Rank 0 waits for a message that rank 1 never sends, and rank 1 for one of rank 0. argv: a folder to say in
-that they do."""
+"""Ranks 0 and 1 wait for messages that the other never sends. argv: a folder for their signs of readiness."""
 
 import signal
 import sys

@@ -1,6 +1,7 @@
-"""One rank of a job, on the device SPMD_DEVICE, in which the last rank fails the others. Run apart.
+"""One rank of a job on device SPMD_DEVICE whose last rank fails the others. Run apart.
 
-Argument: what the last rank does and how the others wait. They end by the backend, by its error, or well.
+Argument: the last rank's action and how the others wait. They end by the backend, by its error, or
+successfully.
 """
 
 import datetime
@@ -37,14 +38,14 @@ def total(**more):
 
 
 def stay_away():
-    """Until the others have ended."""
+    """Returns control only after the others have ended, by exiting."""
     while any(os.path.exists(f"/proc/{pid}") for pid in others):
         time.sleep(0.05)
     os._exit(0)
 
 
 def stay():
-    """Until the backend ends the process."""
+    """Waits for the backend to end the process."""
     time.sleep(SECONDS + 15)
     print("still here", flush=True)
     os._exit(9)
@@ -59,11 +60,11 @@ assert tensor.sum().item() == 20_000 * size
 pids = [None] * size
 dist.all_gather_object(pids, os.getpid())
 others = pids[:-1]
-if CASE.startswith("absent"):  # only now: to start may take long on a busy machine
+if CASE.startswith("absent"):  # only now, because starts are slow on a busy machine
     dist.group.WORLD.set_timeout(datetime.timedelta(seconds=SECONDS))
 begin = time.monotonic()
 
-if CASE == "absent" or CASE == "absent, collectives behind it":  # nobody waits on the host
+if CASE == "absent" or CASE == "absent, collectives behind it":  # no host thread waits
     if is_last:
         stay_away()
     works = [total() for _ in range(1 if CASE == "absent" else 50)]
@@ -83,13 +84,13 @@ if CASE == "absent, then another call":  # with MPI_GDR_ASYNC_ERROR=raise
         stay_away()
     tensor, work = total()
     work.wait()
-    gpu.synchronize()  # the device is not left waiting
+    gpu.synchronize()  # the device must not be blocked
     try:
         while True:
             total()[1].wait()
             time.sleep(0.05)
     except dist.DistBackendError as error:
-        print("told:", error, flush=True)
+        print("error:", error, flush=True)
     gpu.synchronize()
     gpu.allocate_and_free()
     os._exit(7)
@@ -101,7 +102,7 @@ if CASE in ("absent, the host waits", "absent, a timeout"):  # the former by MPI
     try:
         work.wait(timeout=datetime.timedelta(seconds=2)) if "timeout" in CASE else work.wait()
     except dist.DistBackendError as error:
-        print("told:", error, flush=True)
+        print("error:", error, flush=True)
         gpu.synchronize()
         os._exit(7)
     stay()
@@ -114,7 +115,7 @@ if CASE == "absent, then destroyed":
     dist.destroy_process_group()
     print("destroyed", flush=True)
     gpu.synchronize()
-    stay()  # the end comes from another thread, maybe only now
+    stay()  # another thread may end the process only now
 
 if CASE == "killed":
     while True:
@@ -151,21 +152,21 @@ if CASE.startswith("killed, replaying"):
         dist.all_reduce(ones())
         print("no error", flush=True)
     except dist.DistBackendError as error:
-        print("told:", error, flush=True)
+        print("error:", error, flush=True)
     os._exit(7)
 
 if CASE == "aborted":
     group = dist.new_group()
-    dist.all_reduce(ones(), group=group)  # the first one of a group waits for all
+    dist.all_reduce(ones(), group=group)  # a group's first one waits for all
     gpu.synchronize()
-    dist.barrier(group=group)  # it has ended on all ranks: what follows cannot fail it
+    dist.barrier(group=group)  # it is complete on all ranks, so later events cannot fail it
     if not is_last:
         tensor = ones()
         work = dist.all_reduce(tensor, group=group, async_op=True)
         work.wait()
         dist.irecv(ones(), size - 1, group=group)
         group._get_backend(DEVICE).abort()
-    dist.barrier()  # the others have given up before the last one: its loss could end them first (status 123)
+    dist.barrier()  # the others failed before the last one, whose loss could end them first (status 123)
     if is_last:
         group._get_backend(DEVICE).abort()
     gpu.synchronize()
@@ -173,12 +174,12 @@ if CASE == "aborted":
         dist.all_reduce(ones(), group=group)
         print("no error", flush=True)
     except dist.DistBackendError as error:
-        print("told:", error, flush=True)
-    tensor, work = total()  # the other group goes on
+        print("error:", error, flush=True)
+    tensor, work = total()  # the other group continues
     work.wait()
     assert tensor.sum().item() == 20_000 * size
     dist.barrier()
-    time.sleep(2)  # a rank that leaves at once may be missed by one that is still in the barrier
+    time.sleep(2)  # a rank that leaves at once may be missed by one still in the barrier
     os._exit(7)
 
 if CASE == "again":
@@ -193,7 +194,7 @@ if CASE == "again":
         gpu.synchronize()
         assert tensor.sum().item() == 20_000 * size, tensor
         assert strided.sum().item() == 10_000 * size
-        # Of no port that nobody has reserved: another program may listen there.
+        # Not on an unreserved port, where another program may listen.
         store = dist.FileStore(f"{tempfile.gettempdir()}/again-{pids[0]}-{i}", size)
         init(store=store, rank=rank, world_size=size)
     dist.destroy_process_group()

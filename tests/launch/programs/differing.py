@@ -1,6 +1,5 @@
-"""Ranks that call different collectives, each pair on a group of its own, all of them at once.
-
-argv: "last": only the last call before the end of the program differs."""
+"""Ranks that call different collectives concurrently, each pair on its own group. argv "last": only the last
+call of the program differs."""
 
 import datetime
 import sys
@@ -8,11 +7,11 @@ import sys
 import torch
 import torch.distributed as dist
 
-CALLS_BEFORE = 20  # so many later calls of a group find the difference
+CALLS_BEFORE = 20  # after these many calls a group must find the difference
 
 
 def uneven(group):
-    """Equal on all ranks, though none sends what another one sends."""
+    """Equal on all ranks, though no two send the same."""
     send = [(rank + other) % 3 for other in range(size)]
     return dist.all_to_all_single(
         torch.empty(sum(send)), torch.ones(sum(send)), send, send, group=group, async_op=True
@@ -25,7 +24,7 @@ def scatter(group, root):
 
 
 def differing(odd):
-    """By name: what the ranks call; `odd` on one of them."""
+    """{name: call}; one rank passes `odd`."""
     ones, six = torch.ones(10), torch.arange(6.0)
     moved = {
         "broadcast, roots": lambda g: dist.broadcast(six, int(odd), group=g, async_op=True),

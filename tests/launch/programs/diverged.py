@@ -1,12 +1,11 @@
 """Three ranks with a flight log. Run apart: no launcher ends the ranks that wait for a diverged one.
 
-argv: a folder in which ranks say how far they are, and what happens once all have been through what a
-healthy job does:
-skipped   rank 2 leaves out a call and waits for the others' errors, then dumps its log; before that, all
-          ranks dump their logs into the folder "healthy" beside
-other     rank 1 calls something else
-silent    rank 0 never receives the second message that rank 1 sends it: it dumps its log when it hears so, to
-          a file "heard", and once more because of a signal
+argv: a folder for their progress, and what happens after the calls of a healthy job:
+skipped   rank 2 omits a call, waits for the others' errors, then dumps its log; before that, all ranks dump
+their logs into the folder "healthy" beside
+other     rank 1 makes another call
+silent    rank 0 never receives rank 1's second message: it dumps its log when rank 1 fails, to a file
+"late_dump", and again on a signal
 """
 
 import datetime
@@ -21,23 +20,23 @@ import torch.distributed as dist
 
 import mpi_backend
 
-told, case = Path(sys.argv[1]), sys.argv[2]
+progress, case = Path(sys.argv[1]), sys.argv[2]
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
 rank, size = dist.get_rank(), dist.get_world_size()
 group = dist.new_group(timeout=datetime.timedelta(seconds=3), group_desc="the unlucky")
 
 
-def tell(what):
-    (told / f"{what}{rank}").touch()
+def mark(what):
+    (progress / f"{what}{rank}").touch()
 
 
 def wait_for(what, count):
     deadline = time.monotonic() + 60
-    while len(list(told.glob(f"{what}*"))) < count and time.monotonic() < deadline:
+    while len(list(progress.glob(f"{what}*"))) < count and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
-# What a healthy job does: every kind of call, uneven ones, messages, two groups.
+# A healthy job: every kind of call, uneven ones, messages, two groups.
 tensor = torch.ones(3, 5)
 dist.all_reduce(tensor, group=group)
 dist.broadcast(tensor, 0)
@@ -61,7 +60,7 @@ with dist._coalescing_manager(async_ops=True) as coalesced:
 coalesced.wait()
 dist.barrier()
 if case == "skipped":
-    mpi_backend.dump_flight_log(told.parent / "healthy" / f"mpi_gdr_trace_rank_{rank}")
+    mpi_backend.dump_flight_log(progress.parent / "healthy" / f"mpi_gdr_trace_rank_{rank}")
 
 try:
     if case == "skipped":
@@ -77,25 +76,25 @@ try:
     elif case == "silent":
         if rank == 0:
             dist.recv(torch.empty(4), 1, group=group, tag=5)
-            wait_for("mpi_gdr_trace_rank_0", 1)  # written because of what rank 1 says
-            (told / "mpi_gdr_trace_rank_0").rename(told / "heard")
+            wait_for("mpi_gdr_trace_rank_0", 1)  # written because of rank 1's failure
+            (progress / "mpi_gdr_trace_rank_0").rename(progress / "late_dump")
             os.kill(os.getpid(), signal.SIGUSR2)
             wait_for("mpi_gdr_trace_rank_0", 1)
         elif rank == 1:
             dist.send(torch.ones(4), 0, group=group, tag=5)
-            # Longer than what MPI sends off without a receiver.
+            # Exceeds what MPI sends without a receiver.
             dist.send(torch.ones(1 << 22), 0, group=group, tag=5)
         else:
             wait_for("mpi_gdr_trace_rank_0", 1)
     print("no error")
 except RuntimeError as error:
     print(f"{type(error).__name__}: {error}")
-    tell("failed")
+    mark("failed")
 if (case, rank) in (("skipped", 2), ("silent", 2)):
     print("dumped:", mpi_backend.dump_flight_log())
 sys.stdout.flush()
-tell("done")
+mark("done")
 wait_for("done", size)
-# All at the same moment: whoever saw another one go would write a second log, about that.
-time.sleep(max(0, max(f.stat().st_mtime for f in told.glob("done*")) + 1 - time.time()))
+# Simultaneously: a rank that saw another one end would write a second log about it.
+time.sleep(max(0, max(f.stat().st_mtime for f in progress.glob("done*")) + 1 - time.time()))
 os._exit(0)

@@ -1,4 +1,4 @@
-"""Rank 0 catches an error of its own making and ends long before rank 1, with the status that argv names."""
+"""Rank 0 catches an error of its own and ends long before rank 1, with the status in argv."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ dist.init_process_group("mpi-gdr")
 rank = dist.get_rank()
 group = dist.new_group()
 if rank == 0:
-    work = group.recv([torch.empty(3)], 1, 0)  # nobody sends
+    work = group.recv([torch.empty(3)], 1, 0)  # no rank sends
     group._get_backend(torch.device("cpu")).abort()
     try:
         work.wait()

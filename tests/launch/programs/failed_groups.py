@@ -1,4 +1,4 @@
-"""Two ranks on whose groups operations are aborted or time out. Prints "done" after all checks."""
+"""Two ranks with groups whose operations are aborted or time out. Prints "done" after all checks."""
 
 import datetime
 import threading
@@ -24,12 +24,11 @@ def new_group():
 
 
 def abort_while_another_thread_waits():
-    """The waiter gets the error at once, not at its deadline."""
     group, backend, peer = new_group()
     assert backend.get_error() == ErrorType.SUCCESS
     finished = dist.all_reduce(torch.ones(2), group=group, async_op=True)
     finished.wait()
-    work = group.recv([torch.empty(3)], peer, 0)  # nobody sends
+    work = group.recv([torch.empty(3)], peer, 0)  # no rank sends
     result, errors, waiting = work.get_future_result(), [], threading.Event()
 
     def wait():

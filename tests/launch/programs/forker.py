@@ -1,4 +1,4 @@
-"""Children of a rank: they cannot use the group, and their end does not disturb it."""
+"""Children of a rank cannot use the group, and their end does not disturb it."""
 
 import multiprocessing
 import os
@@ -12,12 +12,12 @@ dist.init_process_group("mpi-gdr")
 rank = dist.get_rank()
 tensor = torch.ones(1000)
 dist.all_reduce(tensor)
-with open("/proc/self/maps") as maps:  # where the name is gone the kernel says so
+with open("/proc/self/maps") as maps:  # the kernel marks unlinked files
     shm = [line for line in maps if "/dev/shm/mpich_sh" in line]
 named = [line for line in shm if "(deleted)" not in line]
 print(f"shared memory: {'some' if shm else 'none'}, with a name: {len(named)}\n", end="", flush=True)
 pending = None
-if rank == 0:  # something outstanding, and a thread at work on it, when the others are forked
+if rank == 0:  # a pending operation and a busy thread during the forks
     pending = dist.irecv(torch.zeros(5), 1)
 
 CALLS = {

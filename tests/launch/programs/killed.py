@@ -1,4 +1,4 @@
-"""Rank 1 is killed in mid-collective, under a launcher."""
+"""Rank 1 is killed during a collective, under a launcher."""
 
 import os
 import signal

@@ -1,6 +1,4 @@
-"""Rank 1 is killed when it has destroyed its group; the others initialise again.
-
-argv: a folder for files as stores."""
+"""Rank 1 is killed after it destroyed its group; others initialise again. argv: a folder for file stores."""
 
 import datetime
 import os

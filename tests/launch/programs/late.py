@@ -1,4 +1,4 @@
-"""A rank that does not come. Run apart: no launcher ends the ranks that wait for it."""
+"""A rank that never arrives. Run apart: no launcher ends the ranks that wait for it."""
 
 import datetime
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-told = Path(sys.argv[1])  # a folder in which ranks say that they have seen their error
+notified = Path(sys.argv[1])  # folder in which ranks record their error
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
 rank, size = dist.get_rank(), dist.get_world_size()
 group = dist.new_group(timeout=datetime.timedelta(seconds=3))
@@ -17,7 +17,7 @@ dist.all_reduce(torch.ones(2), group=group)
 
 if rank == size - 1:
     deadline = time.monotonic() + 60
-    while len(list(told.iterdir())) < size - 1 and time.monotonic() < deadline:
+    while len(list(notified.iterdir())) < size - 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     os._exit(0)
 
@@ -37,5 +37,5 @@ try:
 except dist.DistBackendError as error:
     print(f"then: {error}")
 sys.stdout.flush()
-(told / str(rank)).touch()
+(notified / str(rank)).touch()
 os._exit(0)

@@ -1,7 +1,7 @@
-"""Ranks 2 and above leave one after the other, each in a way of its own, while ranks 0 and 1 wait for them.
+"""Ranks 2 and above leave one after the other, in different ways, while ranks 0 and 1 wait for them.
 
-Each leaver is in a group of its own with ranks 0 and 1, which print what they are told and after how
-long, and show that groups without the lost rank go on. Run apart: no launcher ends the ranks that stay.
+Each leaver has a group with ranks 0 and 1, which print the error and its delay, and show that groups without
+the lost rank continue. Run apart: no launcher ends the remaining ranks.
 """
 
 import datetime
@@ -35,15 +35,15 @@ def leave():
         raise ArithmeticError("this rank fails")
     if rank == 4:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
-        while True:  # killed in mid-collective
+        while True:  # killed during a collective
             dist.all_reduce(tensor, group=group)
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(3)
-    told("stop, itself", lambda: dist.all_reduce(tensor, group=group))
+    report_error("stop, itself", lambda: dist.all_reduce(tensor, group=group))
     sys.exit(0)
 
 
-def told(what, function):
+def report_error(what, function):
     start = time.monotonic()
     try:
         function()
@@ -69,12 +69,12 @@ if rank in WAYS:
 for leaver, way in WAYS.items():
     if rank == 0:
         store.set(f"turn of {leaver}", "")
-    told(way, lambda: lose(leaver, groups[leaver]))  # noqa: B023
-    told(f"{way}, again", lambda: dist.all_reduce(tensor, group=groups[leaver]))  # noqa: B023
+    report_error(way, lambda: lose(leaver, groups[leaver]))  # noqa: B023
+    report_error(f"{way}, again", lambda: dist.all_reduce(tensor, group=groups[leaver]))  # noqa: B023
     total = torch.ones(3)
-    told(f"{way}, rest", lambda: dist.all_reduce(total, group=rest))  # noqa: B023
+    report_error(f"{way}, rest", lambda: dist.all_reduce(total, group=rest))  # noqa: B023
     assert (total == 2).all()
-told("new group", lambda: dist.new_group(list(range(5))))
+report_error("new group", lambda: dist.new_group(list(range(5))))
 pid = int(store.get("pid5"))
 dist.barrier(group=rest)
 if rank == 0:

@@ -1,4 +1,4 @@
-"""Legal calls that look different on three ranks: none is a difference, and all results are right."""
+"""Legal calls that differ between three ranks: no error, and right results."""
 
 import datetime
 import time
@@ -9,7 +9,7 @@ import torch.distributed as dist
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
 rank, size = dist.get_rank(), dist.get_world_size()
 
-# A call of two stages, the first of its group, that most ranks wait in for so long that it is announced.
+# The group's first call, in two stages; most ranks wait long enough to announce it.
 late = dist.new_group()
 if rank == 1:
     time.sleep(3)
@@ -17,7 +17,7 @@ sparse = torch.eye(3).to_sparse()
 dist.all_reduce(sparse, group=late)
 assert torch.equal(sparse.to_dense(), size * torch.eye(3))
 
-# Ranks without data do not choose a dtype; a barrier is added after the 16th.
+# Ranks without data do not determine the dtype; a barrier is added after the 16th call.
 uneven = dist.new_group()
 for i in range(40):
     own = torch.empty(0, dtype=torch.int16 if rank == 1 else torch.float32)
@@ -30,7 +30,7 @@ for i in range(40):
 empty = [torch.empty(0) for _ in range(size)]
 dist.all_gather(empty, torch.empty(0, dtype=torch.float32), group=uneven)
 
-# A block of several dtypes, in which ranks have other tensors.
+# A block of several dtypes, with different tensors on the ranks.
 block = dist.new_group()
 for _ in range(20):
     moved, part = torch.full((3,), rank, dtype=torch.int64), torch.empty(2)
@@ -41,7 +41,7 @@ for _ in range(20):
     works.wait()
     assert (part == rank).all() and (moved == 0).all()
 
-# Groups of some ranks, destroyed in another order, one of them after an abort that concerns nobody else.
+# Groups of some ranks, destroyed in different orders, one after an abort that affects no other group.
 pair = dist.new_group([0, 2])
 if rank != 1:
     dist.broadcast(torch.ones(3), 0, group=pair)

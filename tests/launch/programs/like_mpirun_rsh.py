@@ -1,6 +1,5 @@
-"""Stands in for MVAPICH's mpirun_rsh, which is not here: a fake. It reads the command line by the rules of
-the original: options, hosts unless there is a host file or a batch system, NAME=VALUE, the program. Its ranks
-get the variables of the original; MPI starts from PMI_PORT and PMI_ID, as it does there.
+"""A fake of MVAPICH's mpirun_rsh. Parses the command line by its rules: options, hosts unless there is a host
+file or a batch system, NAME=VALUE, program. Ranks get its variables; MPI starts from PMI_PORT and PMI_ID.
 
     like_mpirun_rsh.py MPIEXEC [mpirun_rsh's arguments]
 """

@@ -1,7 +1,6 @@
-"""Starts ranks as Open MPI's mpirun does, with the variables that version 5 sets and nothing else: another
-MPI cannot start from them.
+"""Starts ranks with only the variables of Open MPI 5's mpirun, from which no other MPI can start.
 
-    like_open_mpi.py SIZE HOSTS PROGRAM [arguments]
+like_open_mpi.py SIZE HOSTS PROGRAM [arguments]
 """
 
 import os
@@ -28,7 +27,7 @@ for rank in range(size):
     ranks.append(subprocess.Popen([sys.executable, *sys.argv[3:]], env=environment))
 while None in (ended := [rank.poll() for rank in ranks]) and not any(ended):
     time.sleep(0.05)
-time.sleep(0.5)  # the others may be about to say the same
+time.sleep(0.5)  # the others may be about to report the same
 for rank in ranks:
     rank.kill()
     rank.wait()

@@ -1,4 +1,4 @@
-"""Groups that are lost by an error or by abort(); the others go on. Run apart."""
+"""Groups lost by an error or by abort(); the others continue. Run apart."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Works without end. argv: a folder for a file that is written anew in each round."""
+"""Works without end. argv: a folder for a file that is rewritten in each round."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 dist.init_process_group("mpi-gdr")
 dist.all_reduce(torch.ones(1))
-# Each for itself: a rank that waited for the other one would hear of its end first.
+# Independently: a rank that waited for the other would notice its end first.
 while True:
     (Path(sys.argv[1]) / f"ready{dist.get_rank()}").touch()
     time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""As users write it: nothing of mpi_backend is imported."""
+"""A user's program, without an import of mpi_backend."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
-"""Long messages and collectives by MPI, on ranks between which the kernel refuses to copy.
+"""Long messages and collectives by MPI between ranks for which the kernel refuses copies.
 
-Argument: how it refuses. `filter`: a seccomp filter on all ranks, as containers have it; `rank 1`: that rank
-is non-dumpable, as a set-uid program is; `none`: something else refuses.
+Argument, the reason: `filter`: a seccomp filter on all ranks, as in containers; `rank 1`: that rank is
+non-dumpable, as a set-uid program; `none`: another.
 """
 
 import ctypes
@@ -23,8 +23,8 @@ def check(result: int) -> None:
 
 
 def forbid_copies() -> None:
-    """Both system calls fail with EPERM."""
-    load, equal, give = 0x20, 0x15, 0x06  # of the kernel's packet filters
+    """Makes both system calls fail with EPERM."""
+    load, equal, give = 0x20, 0x15, 0x06  # opcodes of the kernel's packet filters
     program = [(load, 0, 0, 0)]
     for number in NUMBERS[os.uname().machine]:
         program += [(equal, 0, 1, number), (give, 0, 0, 0x50001)]
@@ -40,7 +40,7 @@ def forbid_copies() -> None:
 
 
 def drop_right_to_trace() -> None:
-    """Root reads what is non-dumpable."""
+    """Otherwise root could read non-dumpable processes."""
     header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     check(libc.capget(header, data))
     for word in (0, 1):  # effective, permitted
@@ -52,7 +52,7 @@ if sys.argv[1] == "filter":
     forbid_copies()
 elif sys.argv[1] == "rank 1":
     drop_right_to_trace()
-    if os.environ["RANK"] == "1":  # exists since `import torch`
+    if os.environ["RANK"] == "1":  # set by `import torch`
         check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 dist.init_process_group("mpi-gdr")

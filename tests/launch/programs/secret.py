@@ -1,4 +1,4 @@
-"""Whether the secret of the launch is the same on all ranks, and on no command line of this machine."""
+"""Prints whether the launch's secret is equal on all ranks, and on no command line of this machine."""
 
 import hashlib
 import os

@@ -1,5 +1,5 @@
-"""Which algorithms groups take under the caller's variables, and groups whose ranks differ. Run apart,
-on two ranks. Prints a line per question."""
+"""Algorithms of groups under the caller's variables, and groups whose ranks differ. Run apart on two ranks;
+prints a line per question."""
 
 import os
 import sys
@@ -54,7 +54,7 @@ for count in (16, 1024, 16384):
     dist.all_reduce(tensor)
     print("right:", bool((tensor == 3).all()))
 
-# The row falls through where the library cannot do it: no MPI adds bfloat16.
+# Rows fall through if the library lacks the operation: no MPI adds bfloat16.
 native = group_with("allreduce:0-4k:native:order=library#barrier:native")
 print(
     "native:", *(backend_of(native).algorithm("all_reduce", 64, dtype) for dtype in ("float32", "bfloat16"))
@@ -69,11 +69,11 @@ print("copied:", backend_of(native).options.selection == "allreduce:0-4k:native:
 print("bad rows:", message_of_call(lambda: group_with("all_reduce:0-4k:native")))
 print("differ:", message_of_call(lambda: group_with(("barrier:native", "barrier:dissemination")[rank])))
 
-# The file is read for each group.
+# Each group reads the file.
 file = Path(os.environ["MPI_GDR_TUNING"])
 rows = file.read_text()
 if rank == 0:
-    file.write_text("# a typo\nbarrier disemination\n")
+    file.write_text("# a typo\nbarrier dissemi\n")
 dist.barrier()
 print("bad file:", message_of_call(dist.new_group))
 dist.barrier()

@@ -1,5 +1,5 @@
-"""Reads MASTER_ADDR and MASTER_PORT before init_process_group, as many scripts do; --taken: then another
-program has the port."""
+"""Reads MASTER_ADDR and MASTER_PORT before init_process_group, as many scripts do. --taken: then another
+program takes the port."""
 
 import os
 import socket

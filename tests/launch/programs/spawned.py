@@ -1,4 +1,4 @@
-"""torch.multiprocessing.spawn: no launcher, no variables, rank and size as arguments."""
+"""torch.multiprocessing.spawn: no launcher, no variables; rank and size are arguments."""
 
 import datetime
 import sys

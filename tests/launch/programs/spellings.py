@@ -1,4 +1,4 @@
-"""One rank without a launcher, by several names of the backend."""
+"""One rank without a launcher, with several names of the backend."""
 
 import os
 
@@ -14,7 +14,7 @@ for name in ("mpi_gdr", "MPI_GDR", "mpigdr", "cpu:mpi_gdr"):
     print(f"{name}: {dist.get_backend()}")
     dist.destroy_process_group()
 
-# As tutorials begin.
+# As in tutorials.
 os.environ["MASTER_ADDR"] = "localhost"
 os.environ["MASTER_PORT"] = os.environ["RANK_0_PORT"]
 dist.init_process_group("mpi-gdr")

@@ -1,6 +1,6 @@
-"""Three ranks, one of which diverges; all catch their errors and end as if nothing had happened.
+"""Three ranks, of which rank 1 diverges; all catch their errors and end as if they had succeeded.
 
-argv: what rank 1 does while the others are in an all_reduce. called: another collective; left: nothing."""
+argv: rank 1's action while the others are in an all_reduce. called: another collective; left: nothing."""
 
 import datetime
 import sys

@@ -1,4 +1,4 @@
-"""The default group: of the backend that the file of tests names as BACKEND."""
+"""The default group, with the test file's BACKEND."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""MPI_GDR_AS=gloo: what a program that names Gloo meets."""
+"""MPI_GDR_AS=gloo: a program that names Gloo."""
 
 import datetime
 
@@ -33,7 +33,7 @@ def test_groups(name, size):
 
 
 def test_options_of_gloo():
-    """Its threads and interfaces mean nothing here; the timeout does."""
+    """Its threads and interfaces are ignored; the timeout applies."""
     options = dist.ProcessGroupGloo._Options()
     options._timeout = datetime.timedelta(seconds=7)
     group = dist.new_group(backend="gloo", pg_options=options, timeout=datetime.timedelta(seconds=7))
@@ -43,7 +43,7 @@ def test_options_of_gloo():
 
 
 def test_gloo_itself_is_still_there(rank, size):
-    """By its class, as torch's RPC makes it."""
+    """By its class, as torch's RPC creates it."""
     store = dist.PrefixStore("own", dist.distributed_c10d._get_default_store())
     own = dist.ProcessGroupGloo(store, rank, size, datetime.timedelta(seconds=30))
     total = torch.ones(1)

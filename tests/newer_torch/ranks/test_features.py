@@ -1,4 +1,4 @@
-"""Virtuals of c10d::Backend that torch 2.11 has not."""
+"""Virtual functions of c10d::Backend missing in torch 2.11."""
 
 import datetime
 import time
@@ -34,8 +34,8 @@ def test_gather_single_in_place(rank, size):
         assert torch.equal(gathered, torch.arange(float(size)).repeat_interleave(2))
 
 
-def test_gather_single_says_what_is_wrong(rank, size):
-    """On the rank that erred, before anything is sent."""
+def test_gather_single_explains_its_errors(rank, size):
+    """On the erring rank, before anything is sent."""
     group = dist.new_group()
     sentence = r"gather_single: gather_tensor is float32\[5\] with 5 elements, expected"
     if rank == 0:
@@ -46,7 +46,7 @@ def test_gather_single_says_what_is_wrong(rank, size):
 
 
 def test_singles(rank, size):
-    """Names that torch goes over to; the older ones forward to them."""
+    """torch's new names, to which the older ones forward."""
     ones = torch.ones(size)
     gathered, part, exchanged = torch.zeros(size), torch.zeros(1), torch.zeros(size)
     dist.all_gather_single(gathered, torch.full((1,), float(rank)))
@@ -71,28 +71,28 @@ def test_an_ephemeral_timeout_ends_with_the_first_operation(rank, size):
     dist.distributed_c10d._abort_process_group(group)
 
 
-def test_an_abort_hook_hears_of_a_failure(rank, size):
-    group, told, taken_back = dist.new_group(timeout=TWO_SECONDS), [], []
-    group.register_abort_hook(7, lambda: told.append(rank))
+def test_an_abort_hook_is_called_on_a_failure(rank, size):
+    group, calls, taken_back = dist.new_group(timeout=TWO_SECONDS), [], []
+    group.register_abort_hook(7, lambda: calls.append(rank))
     group.register_abort_hook(8, lambda: taken_back.append(rank))
     group.unregister_abort_hook(8)
     dist.all_reduce(torch.ones(1), group=group)
-    assert not told
+    assert not calls
     if rank != 1:
         with pytest.raises(dist.DistBackendError):
             dist.all_reduce(torch.ones(1), group=group)
-        assert wait_for(lambda: told)
+        assert wait_for(lambda: calls)
     else:
         time.sleep(3)
     assert not taken_back
     dist.distributed_c10d._abort_process_group(group)
 
 
-def test_an_abort_hook_hears_of_an_abort(rank):
-    group, told = dist.new_group(), []
-    group.register_abort_hook(1, lambda: told.append(rank))
+def test_an_abort_hook_is_called_on_an_abort(rank):
+    group, calls = dist.new_group(), []
+    group.register_abort_hook(1, lambda: calls.append(rank))
     group.abort()
-    assert told
+    assert calls
     dist.distributed_c10d._abort_process_group(group)
 
 

@@ -1,4 +1,4 @@
-"""torch 2.15 attaches its flight recorder to the groups of every backend."""
+"""torch 2.15 attaches its flight recorder to groups of every backend."""
 
 import datetime
 import json

@@ -1,7 +1,7 @@
-"""A rank that works until its job ends. The argument: what rank 1 does after some rounds, or "none".
+"""A rank that works until its job ends. The argument: rank 1's action after some rounds, or "none".
 
-So the first run of a job; one that Slurm has requeued works for a while and ends. A rank that is at work
-makes a file with its number in the folder ready0 of its home; in the second run in ready1.
+In a job's first run; a run that Slurm has requeued works for a while and ends. A working rank creates a file
+with its number in its home's folder ready0, in the second run in ready1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 FAULT = sys.argv[1]
 RUN = os.environ.get("SLURM_RESTART_COUNT", "0")
-SECONDS = 200  # in which something ends the job
+SECONDS = 200  # for the job to be ended
 
 
 def strike() -> None:

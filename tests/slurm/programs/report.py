@@ -1,6 +1,7 @@
-"""A rank that says where it runs and what it read before init_process_group. Rank 0 prints what all say.
+"""A rank that reports its place and the variables that it read before init_process_group; rank 0 prints all
+reports.
 
-Arguments: a folder and a number, where given: it begins when so many jobs have a file in the folder.
+Arguments, optional: a folder and a number; starts when that many jobs have a file in the folder.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ for count in (1, 1000, 100_000):
     dist.broadcast(tensor, size - 1)
     assert (tensor == size - 1).all()
 after = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-said = {**before, "host": socket.gethostname(), "after": after, "rank": rank}
+report = {**before, "host": socket.gethostname(), "after": after, "rank": rank}
 found: list[dict[str, str] | None] = [None] * size
-dist.all_gather_object(found, said)
+dist.all_gather_object(found, report)
 dist.destroy_process_group()
 if rank == 0:
     print("REPORT", json.dumps(found))

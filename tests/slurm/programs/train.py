@@ -1,4 +1,4 @@
-"""What docs/slurm.md starts: a model that learns a line, on all ranks. Rank 0 prints what came out."""
+"""The program of docs/slurm.md: a model that learns a line, on all ranks. Rank 0 prints the result."""
 
 from __future__ import annotations
 

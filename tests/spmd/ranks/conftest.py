@@ -11,7 +11,6 @@ from support.spmd import GROUP_SECONDS
 
 @pytest.fixture(scope="session", autouse=True)
 def world():
-    """The default group, from the first test to the last."""
     torch.set_num_threads(1)
     dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=GROUP_SECONDS))
     yield
@@ -21,7 +20,7 @@ def world():
 
 @pytest.fixture
 def comm():
-    """mpi4py's view of the default group."""
+    """mpi4py's communicator of the default group."""
     import mpi4py
 
     import mpi_backend

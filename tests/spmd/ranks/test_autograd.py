@@ -1,5 +1,5 @@
-"""Tensors that require gradients and are not contiguous: results are copied to them behind autograd's back,
-as results of contiguous tensors are written."""
+"""Strided tensors that require gradients: results are copied to them outside of autograd, as contiguous
+tensors' results are written."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.smoke
 
 
 def filters(value):
-    """A leaf whose memory is in another order than its elements."""
+    """A leaf whose memory order differs from its element order."""
     weight = torch.full((4, 8, 3, 3), float(value)).to(memory_format=torch.channels_last)
     return torch.nn.Parameter(weight)
 
@@ -83,7 +83,7 @@ def test_strided_leaves(rank, size, operation, enabled):
 
 @pytest.mark.parametrize("waits", ["wait", "get_future"])
 def test_a_strided_leaf_in_the_background(rank, size, waits):
-    """The copy is made by the waiter or by a completer thread, whose modes are its own."""
+    """The copy is made by the waiter or by a completer thread with its own modes."""
     weight = filters(rank)
     work = dist.all_reduce(weight, async_op=True)
     if waits == "get_future":
@@ -111,7 +111,7 @@ def test_views_of_an_unbound_tensor(rank, size):
 
 
 def test_the_graph_stays_as_it_was(size):
-    """The gradient is that of the multiplication, and the version says that the tensor has changed."""
+    """The gradient is the multiplication's, and the version counts the tensor's changes."""
     leaf = torch.ones(6, 4, requires_grad=True)
     result = (leaf * 2).t()
     node, version = result.grad_fn, result._version

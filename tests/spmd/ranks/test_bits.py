@@ -1,5 +1,5 @@
-"""Options(bits=...): the left fold over the ranks, by torch, or the exact sum, by fractions, whatever runs
-and wherever the ranks are."""
+"""Options(bits=...): the left fold over the ranks, compared with torch's, or the exact sum, with Fractions,
+for any algorithm and placement."""
 
 import math
 from fractions import Fraction
@@ -24,7 +24,7 @@ algorithms = pytest.mark.parametrize(("collective", "algorithm"), [*((c, "") for
 
 
 def contribution(dtype, count, rank):
-    """Of magnitudes so different that another order of summing shows."""
+    """Magnitudes differ so much that another order of summing changes the result."""
     generator = torch.Generator().manual_seed(100 * count + rank)
     exponents = torch.randint(-6, 7, (count,), generator=generator)
     values = torch.randn(count, generator=generator, dtype=torch.float64) * 2.0**exponents
@@ -32,7 +32,7 @@ def contribution(dtype, count, rank):
 
 
 def left_fold(dtype, count, size, op):
-    """In the type in which sums are kept, and rounded once."""
+    """In the type of intermediate sums, rounded once."""
     kept = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
     total = contribution(dtype, count, 0).to(kept)
     for rank in range(1, size):
@@ -42,7 +42,7 @@ def left_fold(dtype, count, size, op):
 
 
 def run(collective, tensor, op, group, rank, size):
-    """(the result on this rank, and which part of the whole it is)."""
+    """(this rank's result, its slice of the whole)."""
     if collective == "reduce":
         dist.reduce(tensor, size - 1, op, group=group)
         return (tensor, slice(None)) if rank == size - 1 else (tensor[:0], slice(0, 0))
@@ -61,7 +61,7 @@ def test_the_result_is_the_left_fold(rank, size, collective, algorithm):
     rows = f"{collective}:{algorithm}" if algorithm else ""
     group = dist.new_group(pg_options=Options(bits="order", selection=rows))
     for dtype in DTYPES:
-        # torch hands complex numbers over as pairs of real ones, and divides them in another way.
+        # torch passes complex numbers as pairs of real ones, and divides them differently.
         for op in (Op.SUM,) if dtype.is_complex else (Op.SUM, Op.AVG, Op.PRODUCT):
             for count in COUNTS:
                 whole = count - count % size if collective == "reduce_scatter" else count
@@ -121,7 +121,7 @@ def exact(columns, dtype, divisor):
 
 
 def adversarial(dtype, count, size):
-    """(size, count): what cancels, ties, overflows in part, is subnormal or special."""
+    """(size, count): values that cancel, tie, overflow partially, are subnormal or special."""
     generator = torch.Generator().manual_seed(count + size)
     info = torch.finfo(dtype)
     exponents = torch.randint(-60, 60, (size, count), generator=generator)
@@ -132,7 +132,7 @@ def adversarial(dtype, count, size):
     chosen = torch.multinomial(weights, size * count, True, generator=generator).view(size, count)
     at = torch.arange(count) % 3
     values = torch.where(at == 1, torch.tensor(corners, dtype=torch.float64)[chosen], values)
-    if size > 2:  # the sum is what is left of two that cancel
+    if size > 2:  # the sum is what two cancelling values leave
         values[-1] = torch.where(at == 2, -values[0], values[-1])
     return values.to(dtype)
 
@@ -148,7 +148,7 @@ def test_the_result_is_the_exact_sum(rank, size, collective, algorithm):
                 given = adversarial(dtype, whole, size)
                 scaled = given * 0.375 if op not in (Op.SUM, Op.AVG) else given
                 columns = scaled.double().T.tolist()
-                # Whoever contributes which: the same bits.
+                # The bits do not depend on which rank contributes which values.
                 for shift in (0, 1):
                     mine = given[(rank + shift) % size].clone()
                     result, part = run(collective, mine, op, group, rank, size)
@@ -193,7 +193,7 @@ def test_bad_values_are_named():
     assert "bits='order'" in repr(Options(bits="order"))
 
 
-def test_ranks_with_other_bits_are_told(rank, size):
+def test_ranks_with_other_bits_get_an_error(rank, size):
     sentence = "MPI_GDR_BITS is not set on rank 0 and order on rank"
     if size > 1:
         with pytest.raises(dist.DistBackendError, match=sentence):

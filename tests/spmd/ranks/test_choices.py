@@ -1,4 +1,4 @@
-"""What `adaptive` runs is measured: equal on all ranks, and the bits of results stay as they are."""
+"""`adaptive` measures its choices: equal on all ranks, without effect on the bits of results."""
 
 import os
 

@@ -1,8 +1,5 @@
-"""Every dtype that torch has: reduced with every operation that is defined on it, against torch's
-arithmetic, and moved by every operation; layouts; what is refused.
-
-Few tests with many cases each: a test costs a meeting of all ranks.
-"""
+"""Every dtype of torch: reductions compared with torch's arithmetic, movement, layouts, errors. Few tests
+with many cases each, because each test needs a meeting of all ranks."""
 
 import pytest
 import torch
@@ -20,7 +17,7 @@ QUANTISED = [d for d in EVERY if str(d).startswith("torch.q")]
 
 
 def noise(dtype, count, rank):
-    """Any bit pattern of an integer; normal numbers otherwise."""
+    """Random bit patterns for integers; normal numbers otherwise."""
     generator = torch.Generator().manual_seed(rank)
     if not dtype.is_complex and not dtype.is_floating_point:
         return torch.randint(0, 256, (count * dtype.itemsize,), generator=generator, dtype=torch.uint8).view(
@@ -35,7 +32,7 @@ def signed(dtype):
 
 
 def raw(tensor):
-    """The bytes: torch compares few of these dtypes."""
+    """The bytes, because torch compares few of these dtypes."""
     return tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else torch.empty(0)
 
 
@@ -48,7 +45,7 @@ def check_everywhere(rank, size, dtype, op, inputs, expected, equal):
     tensor = inputs[rank].clone()
     dist.reduce(tensor, size - 1, op)
     equal(tensor, expected if rank == size - 1 else inputs[rank])
-    # The same numbers for each rank, so that all ranks expect the same.
+    # The same values for each rank, so that all ranks expect the same.
     repeated = torch.cat([raw(inputs[rank])] * size).view(dtype) if count else inputs[rank].clone()
     output = torch.empty(count, dtype=dtype)
     dist.reduce_scatter_tensor(output, repeated, op)
@@ -62,8 +59,7 @@ def check_everywhere(rank, size, dtype, op, inputs, expected, equal):
 @pytest.mark.smoke
 def test_integers_wrap_and_have_bitwise_operations(rank, size):
     def fold(stack, op):
-        """Any dtype through int64, the 64-bit patterns themselves: sums, products and bits do not see the
-        sign."""
+        """Via int64 bit patterns: sums, products and bits do not depend on the sign."""
         total = stack[0]
         for t in stack[1:]:
             total = {
@@ -85,7 +81,7 @@ def test_integers_wrap_and_have_bitwise_operations(rank, size):
             for op in (Op.SUM, Op.PRODUCT, Op.BAND, Op.BOR, Op.BXOR):
                 narrow = fold(wide, op).to(signed(dtype)).view(dtype)
                 check_everywhere(rank, size, dtype, op, inputs, narrow, equal)
-            # Ordered as Python's integers are; the sum of AVG wraps before it is divided.
+            # Ordered as Python's integers; AVG's sum wraps before the division.
             rows = list(zip(*(t.tolist() for t in inputs), strict=True))
             for op, pick in ((Op.MIN, min), (Op.MAX, max)):
                 expected = torch.tensor([pick(row) for row in rows], dtype=dtype)
@@ -104,8 +100,8 @@ def test_integers_wrap_and_have_bitwise_operations(rank, size):
 @pytest.mark.algorithms
 @pytest.mark.smoke
 def test_float8_is_torchs(rank, size):
-    """Two ranks with numbers, the others with neutral ones: all 65536 pairs, bit for bit what torch's
-    conversion of the float32 result gives. (More ranks would round in between, where the algorithm does.)"""
+    """Two ranks with numbers, the others neutral: all 65536 pairs match torch's conversion of the float32
+    result bit for bit. (More ranks may round in between, depending on the algorithm.)"""
     every = torch.arange(256, dtype=torch.uint8)
     for dtype in FLOAT8:
         pairs = [every.repeat_interleave(256).view(dtype), every.repeat(256).view(dtype)]
@@ -126,9 +122,7 @@ def test_float8_is_torchs(rank, size):
                 neutral_tensor = torch.full((65536,), 1.0 if neutral is None else neutral).to(dtype)
                 tensor = pairs[0].clone() if neutral is None else neutral_tensor
                 dist.all_reduce(tensor, op)
-            if (
-                exact is None
-            ):  # the factor is applied, and rounded, before the sum where the algorithm does so
+            if exact is None:  # some algorithms apply the factor, with a rounding, before the sum
                 half = [(t * 0.5).to(dtype).float() for t in (a, b)]
                 possible = [(half[0] + half[1]).to(dtype), (a * 0.5 + b * 0.5).to(dtype)]
             elif size > 2 and op == Op.AVG:  # likewise the sum before the division
@@ -170,8 +164,7 @@ def test_complex(rank, size):
                 (dist._make_nccl_premul_sum(0.25), total / 4),
             ):
                 check_everywhere(rank, size, dtype, op, inputs, expected.to(dtype), within(relative))
-            # torch refuses PRODUCT in all_reduce, which it lets view complex numbers as real ones; this call
-            # arrives as it is.
+            # torch rejects PRODUCT in all_reduce, which views complex as real numbers, but passes this call.
             output = torch.empty(count, dtype=dtype)
             repeated = torch.cat([raw(inputs[rank])] * size).view(dtype) if count else inputs[rank].clone()
             dist.reduce_scatter_tensor(output, repeated, Op.PRODUCT)
@@ -180,7 +173,7 @@ def test_complex(rank, size):
 
 
 def new(dtype, count, rank, strided):
-    """(a tensor, its bytes by element): bytes that depend on the rank; the dtype may have no operations."""
+    """(tensor, its bytes by element): bytes that depend on the rank, since the dtype may lack operations."""
     step = 2 if strided else 1
     tensor = torch.empty(step * count, dtype=dtype)[::step]
     memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
@@ -228,7 +221,7 @@ def test_every_dtype_is_moved(rank, size):
 
 @pytest.mark.filterwarnings("ignore")
 def test_quantised_tensors(rank, size):
-    """torch has no c10d calls for them, whatever the backend; ours moves them all the same."""
+    """torch has no c10d calls for them; our backend's own methods move them nevertheless."""
     ours = dist.group.WORLD._get_backend(torch.device("cpu"))
     options = dist.BroadcastOptions()
     options.rootRank = size - 1
@@ -271,7 +264,7 @@ def test_impossible_pairs_name_operation_and_dtype(size):
 
 
 def layouts(rank):
-    """(name, a tensor of 24 elements that all ranks have in the same layout)"""
+    """(name, a tensor of 24 elements in the same layout on all ranks)."""
     values = torch.arange(24.0) + rank
     yield "0-dim", torch.tensor(float(rank))
     yield "channels_last", values.view(1, 2, 3, 4).contiguous(memory_format=torch.channels_last)

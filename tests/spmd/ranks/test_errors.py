@@ -1,4 +1,4 @@
-"""Wrong use ends in an error that names argument, value and expectation, and harms no later call."""
+"""Wrong use raises an error with argument, value and expectation, and affects no later call."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.smoke
 
 @pytest.fixture(autouse=True)
 def still_works(size):
-    """An error of usage leaves the group as it was."""
+    """Checks that an error of usage leaves the group intact."""
     yield
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
@@ -25,10 +25,10 @@ def backend():
     return dist.group.WORLD._get_backend(torch.device("cpu"))
 
 
-# ---- the table: (call, exception, what the message says) ---------------------------------------------------
+# ---- the table: (call, exception, message) -----------------------------------------------------------------
 #
-# `b` is the backend, `n` the number of ranks, `me` this rank. None of these may send anything: each rank
-# makes its mistake alone, and the fixture above finds the group in order.
+# `b`: backend, `n`: number of ranks, `me`: this rank. No call may send anything: each rank errs alone, and
+# the fixture above checks the group afterwards.
 
 
 def floats(*sizes):
@@ -238,7 +238,7 @@ def test_wrong_use(backend, rank, size, case):
     before = backend._get_sequence_number_for_group()
     try:
         if call(backend, size, rank) is True:
-            return  # makes no sense on one rank
+            return  # not applicable to one rank
     except ValueError as error:
         assert re.search(message, str(error)), f"{message!r} is not in: {error}"
         assert str(error).startswith("mpi-gdr: ")
@@ -248,7 +248,7 @@ def test_wrong_use(backend, rank, size, case):
 
 
 def test_mistakes_of_one_rank_only(backend, rank, size):
-    """Nothing was sent: the others need not know."""
+    """Nothing was sent, so the other ranks are unaffected."""
     if rank == size - 1:
         for call, _ in WRONG.values():
             with contextlib.suppress(ValueError):
@@ -270,8 +270,8 @@ def test_a_work_of_an_open_block_cannot_be_waited_for(backend, size):
     assert work.wait() and tensor.tolist() == [size] * 2
 
 
-def test_non_members_are_told_by_torch(rank, size):
-    """torch itself keeps non-members out: collectives warn and do nothing."""
+def test_non_members_get_torchs_warning(rank, size):
+    """torch itself excludes non-members: collectives warn and do nothing."""
     if size == 1:
         return
     group = dist.new_group([0])
@@ -322,7 +322,6 @@ def test_group_that_was_destroyed(size):
 
 
 def test_forked_child(size):
-    """A child that touches the group gets an error, and the parent goes on."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

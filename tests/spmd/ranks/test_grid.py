@@ -1,9 +1,8 @@
 """Every collective with every dtype, operation, count, in place or not, synchronous or not: all pairs of
 values here, the full product with --full.
 
-Inputs are pieces of one table of small whole numbers, so that every result is exact; it is computed in int64
-on each rank.
-A complex number has its opposite as imaginary part.
+Inputs are pieces of one table of small whole numbers: results are exact, and each rank computes them in
+int64. A complex number's imaginary part is the opposite of its real part.
 """
 
 import functools
@@ -19,8 +18,8 @@ MOVING = [
     "broadcast", "all_gather", "all_gather_into_tensor", "gather", "scatter", "all_to_all",
     "all_to_all_single", "send_recv",
 ]  # fmt: skip
-WHOLE = ["all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "send_recv"]  # no block for each rank
-# Collectives with an input and an output that may be the same memory.
+WHOLE = ["all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "send_recv"]  # without blocks per rank
+# Collectives whose input and output may share memory.
 IN_PLACE = ["reduce_scatter_tensor", "all_gather", "all_gather_into_tensor"]
 BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
 ARITHMETIC = {
@@ -49,7 +48,7 @@ def allowed(collective, dtype, op, count, in_place, asynchronous):
         return False
     if op is None:
         return True
-    if dtype == torch.float8_e8m0fnu:  # powers of two: it has no zero, and no sums of these inputs
+    if dtype == torch.float8_e8m0fnu:  # powers of two: no zero, and no sums of these inputs
         return False
     if dtype.is_complex:
         return op in ("SUM", "AVG", "PREMUL_SUM")
@@ -66,20 +65,20 @@ def identify(row):
 
 # ---- inputs and expected results --------------------------------------------------------------------------
 
-BLOCKS = 8  # at most as many ranks
+BLOCKS = 8  # maximum number of ranks
 STRIDE = 61  # elements of the table between the blocks
 
 
 @functools.cache
 def whole_numbers():
-    """Random numbers in 0..11, int64: the same on all ranks. Each rank's block begins elsewhere in them."""
+    """Random int64 numbers in 0..11, the same on all ranks. Each rank's block starts elsewhere in them."""
     count = max(PARAMETERS["count"]) + STRIDE * BLOCKS**2
     return torch.randint(0, 12, (count,), generator=torch.Generator().manual_seed(1))
 
 
 @functools.lru_cache(maxsize=1)
 def table(dtype):
-    """What tensors of a dtype are cut from, in int64: numbers so small that sums of 8 ranks are exact."""
+    """The source of a dtype's tensors, in int64: so small that sums of 8 ranks are exact."""
     low, number = -1, 4
     if dtype == torch.float8_e8m0fnu:  # powers of two only
         low, number = 1, 2
@@ -100,8 +99,8 @@ def converted_table(dtype):
 
 
 def block_count(row, size):
-    """Elements of one rank's block, or of the tensor where there are no blocks. The largest count is that of
-    all blocks together: else the cost would grow with the square of the number of ranks."""
+    """Elements of one rank's block, or of a tensor without blocks. The largest count is that of all blocks
+    together, or the cost would be quadratic in the number of ranks."""
     whole = row["collective"] in WHOLE or row["count"] < max(PARAMETERS["count"])
     return row["count"] if whole else row["count"] // size + 1
 
@@ -111,9 +110,9 @@ def cut(whole, count, rank, block):
     return whole[begin : begin + count]
 
 
-@functools.lru_cache(maxsize=4)  # rows that share a result follow each other in test_product
+@functools.lru_cache(maxsize=4)  # consecutive rows share a result in test_product
 def reduced(dtype, op, count, size, block):
-    """The reduction of all ranks' values, by arithmetic on whole numbers."""
+    """The reduction of all ranks' values in whole-number arithmetic."""
     every = [cut(table(dtype), count, rank, block) for rank in range(size)]
     total = functools.reduce(ARITHMETIC[op], every)
     if op == "PREMUL_SUM":
@@ -136,14 +135,14 @@ class Case:
         self.shift = 1 + seed % size
 
     def expected(self, rank, block=0):
-        """What `rank` contributes (for `block`). A view of a table."""
+        """`rank`'s contribution (for `block`). A view of a table."""
         return cut(converted_table(self.dtype), self.count, rank, block)
 
     def tensor(self, rank, block=0):
         return self.expected(rank, block).clone()
 
     def empty(self, blocks=1):
-        """For an output: at no input's numbers."""
+        """An output buffer, filled with a value that no input has."""
         return torch.full((blocks * self.count,), 4).to(self.dtype)
 
     def reduced(self, block=0):
@@ -156,7 +155,7 @@ class Case:
         return getattr(dist.ReduceOp, self.op)
 
 
-# Each runs its collective and returns [(work, or None), [(result, expected)]].
+# Each runs its collective and returns [(work, or None)], [(result, expected)].
 
 
 def all_reduce(c):
@@ -267,7 +266,7 @@ def run(row, rank, size):
             work.wait()
     for actual, expected in results:
         assert actual.dtype == expected.dtype
-        if actual.is_floating_point() and actual.itemsize == 1:  # torch compares no float8
+        if actual.is_floating_point() and actual.itemsize == 1:  # torch does not compare float8
             actual, expected = actual.view(torch.uint8), expected.view(torch.uint8)
         if not torch.equal(actual, expected):  # many times as fast
             same(actual, expected)
@@ -284,7 +283,7 @@ def test_pairs(row, rank, size):
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_product(dtype, rank, size):
     cells = rows({**PARAMETERS, "dtype": [dtype]}, allowed)
-    # So that few results are computed twice.
+    # Few results are computed twice in this order.
     cells.sort(key=lambda row: (str(row["op"]), row["count"], row["collective"] in WHOLE))
     wrong = []
     for row in cells:
@@ -292,6 +291,6 @@ def test_product(dtype, rank, size):
             run(row, rank, size)
         except AssertionError as error:
             wrong.append(f"{identify(row)}: {error}")
-        except Exception as error:  # the other ranks may wait for this one: no more of this dtype
+        except Exception as error:  # other ranks may wait for this one: skip the rest of this dtype
             raise RuntimeError(f"{identify(row)}: {error}") from error
     assert not wrong, f"{len(wrong)} of {len(cells)} cells are wrong:\n" + "\n".join(wrong[:20])

@@ -1,6 +1,7 @@
-"""What a group offers besides collectives: split, merge, hooks, timing, memory.
+"""Group features besides collectives: split, merge, hooks, timing, memory.
 
-That a group fails is tested in tests/launch: after it MPI is not finalised, which a launcher takes amiss."""
+tests/launch covers failing groups: MPI is not finalised afterwards, which launchers report.
+"""
 
 import copy
 import datetime
@@ -31,7 +32,7 @@ def total(pg, value):
 
 def test_split(rank, size):
     """Members get a group, in the order of ranks; others None. Overlapping and repeated splits are different
-    groups, each with its own name, timeout and communicator."""
+    groups with their own names, timeouts and communicators."""
     world = dist.group.WORLD
     for first in range(size):
         members = list(range(first, size))
@@ -50,11 +51,11 @@ def test_split(rank, size):
         for made in (grandchild, again, child):
             if made is not None:
                 made.shutdown()
-    assert backend_of(world).options._timeout != SECONDS  # the child's settings do not leak into the parent
+    assert backend_of(world).options._timeout != SECONDS  # the child's settings do not change the parent's
 
 
 def test_split_serves_all_devices_with_one_backend(size):
-    """c10d splits once per device type: trap of section 6 of what torch asks of a backend."""
+    """c10d splits once per device type."""
     child = dist.group.WORLD.split_group(list(range(size)), timeout=SECONDS)
     assert child._get_backend(CPU) is child._get_backend(torch.device("cuda"))
     child.shutdown()
@@ -66,7 +67,6 @@ def test_split_with_wrong_ranks(size):
 
 
 def test_merge(rank, size):
-    """Processes that meet at a store make a group of their own."""
     alone = dist.group.WORLD.split_group([rank], timeout=SECONDS)
     groups = [dist.group.WORLD.split_group([r], timeout=SECONDS) for r in range(size)]
     assert [g is not None for g in groups] == [r == rank for r in range(size)]
@@ -86,15 +86,15 @@ def test_merge(rank, size):
 
 def test_completion_hook(rank, size):
     group, another = dist.new_group(), dist.new_group()
-    told, inside = [], []
+    completed, inside = [], []
 
     def hook(info):
-        told.append(info)
-        if len(told) == 1:
-            raise ZeroDivisionError("in the hook")  # is logged, and nobody else's business
-        if len(told) == 3:
+        completed.append(info)
+        if len(completed) == 1:
+            raise ZeroDivisionError("in the hook")  # logged, without further effect
+        if len(completed) == 3:
             inside.append(torch.ones(1))
-            another.allreduce([inside[0]]).wait()  # in the order of all ranks only on a group of its own
+            another.allreduce([inside[0]]).wait()  # a separate group keeps the order of all ranks
 
     group._register_on_completion_hook(hook)
     assert group._has_hooks()
@@ -104,19 +104,19 @@ def test_completion_hook(rank, size):
         dist.all_reduce(torch.ones(10), group=group, async_op=bool(i % 2))
     dist.broadcast(torch.ones(10), 0, group=group)
     group._wait_for_pending_works()
-    assert sorted(info.seq for info in told) == list(range(4))
+    assert sorted(info.seq for info in completed) == list(range(4))
     assert inside[0].item() == size
-    assert sum("BROADCAST" in str(info.op_type) for info in told) == 1
-    for info in told:
+    assert sum("BROADCAST" in str(info.op_type) for info in completed) == 1
+    for info in completed:
         assert info.time_started <= info.time_finished
         assert info.active_duration >= datetime.timedelta(0)
-    dist.destroy_process_group(group)  # waits for pending works by itself, too
-    assert len(told) == 4
+    dist.destroy_process_group(group)  # waits for pending works, too
+    assert len(completed) == 4
     dist.destroy_process_group(another)
 
 
 def test_pending_works_wait_no_longer_than_the_timeout(size):
-    """A hook that does not return (here: that waits for what comes later) is an error, not a hang."""
+    """A hook that does not return (it waits for a later event) is an error, not a hang."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=2))
     over = threading.Event()
     group._register_on_completion_hook(lambda info: over.wait(120))
@@ -175,7 +175,7 @@ def test_memory_of_the_group(rank, size):
     dist.destroy_process_group(group)
     del backend, group
     same(tensor, torch.full((5000,), float(sum(range(size))), dtype=torch.float64))
-    tensor.resize_(9000)  # outlives the group, allocator included
+    tensor.resize_(9000)  # outlives the group, including its allocator
     assert tensor[4999] == sum(range(size))
 
 
@@ -190,15 +190,15 @@ def test_shutdown_twice_and_after_abort():
     dist.destroy_process_group(group)
     group = dist.new_group()
     backend = backend_of(group)
-    dist.barrier()  # all have made it
+    dist.barrier()  # all have created it
     backend.abort()
     backend.abort()
     backend.shutdown()
     dist.destroy_process_group(group)
 
 
-def test_work_tells_of_results_that_could_not_be_written(rank, size):
-    """A strided leaf is written to by a copy; if that fails, the operation has failed and the group lives."""
+def test_work_reports_results_that_could_not_be_written(rank, size):
+    """A copy writes to a strided leaf; if it fails, so does the operation, but the group survives."""
     base = torch.zeros(6, 6)
     view = base.t()[1:, ::2]
     work = dist.all_reduce(view, async_op=True)
@@ -222,7 +222,7 @@ def test_result_and_synchronize(size):
 
 
 def test_options_of_a_backend_are_deep_copied():
-    """split_group() of torch does so: surprise 4."""
+    """torch's split_group() does this."""
     options = backend_of(dist.group.WORLD).options
     copied = copy.deepcopy(options)
     copied._timeout = SECONDS

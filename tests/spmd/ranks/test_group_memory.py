@@ -1,4 +1,4 @@
-"""Group memory: which tensors are in it, and that they are communicated right beside ordinary ones."""
+"""Group memory: which tensors are in it, and communication of them beside ordinary ones."""
 
 import os
 
@@ -35,7 +35,7 @@ def test_empty(rank, size):
 
 @pytest.mark.parametrize("count", [1, 5000, 2**20 + 1])
 @pytest.mark.parametrize("who", ["all", "none", "even"])
-def test_tensors_in_it_meet_others(rank, size, count, who):
+def test_tensors_in_it_match_others(rank, size, count, who):
     here = who == "all" or (who == "even" and rank % 2 == 0)
     tensor = (mpi_backend.empty(count) if here else torch.empty(count)).fill_(rank + 1)
     assert is_mapped_by_others(tensor) == here
@@ -52,12 +52,12 @@ def test_tensors_in_it_meet_others(rank, size, count, who):
 
 @pytest.mark.parametrize("disabled", [None, "1", "0"])
 def test_ddp_takes_its_buckets_from_it_on_request(rank, size, disabled, monkeypatch):
-    """By torch's own variable, which may differ between ranks: here rank 0 keeps to its default."""
+    """By torch's own variable, which may differ between ranks: rank 0 keeps the default."""
     if disabled and rank > 0:
         monkeypatch.setenv("DDP_DISABLE_COMM_MEM", disabled)
     model = torch.nn.Linear(64, 64)
     wrapped = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-    for _ in range(3):  # the buckets are made anew after the first step
+    for _ in range(3):  # the buckets are rebuilt after the first step
         model.zero_grad()
         wrapped(torch.full((2, 64), float(rank))).sum().backward()
     assert is_mapped_by_others(model.weight.grad) == (disabled == "0" and rank > 0)

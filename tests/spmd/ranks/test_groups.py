@@ -1,4 +1,4 @@
-"""Subgroups: overlapping, in opposite orders, made asymmetrically, destroyed and made anew."""
+"""Subgroups: overlapping, in opposite orders, created asymmetrically, destroyed and recreated."""
 
 import threading
 from itertools import pairwise
@@ -20,7 +20,7 @@ def all_reduce(rank, group, **arguments):
 
 @pytest.fixture
 def pairs(rank, size):
-    """Overlapping groups {0,1}, {1,2}, ... as (members, group) for those that this rank is in."""
+    """Overlapping groups {0,1}, {1,2}, ... as (members, group) for those with this rank."""
     made = [((a, b), dist.new_group([a, b])) for a, b in pairwise(range(size))]
     mine = [(members, group) for members, group in made if rank in members]
     yield mine
@@ -112,7 +112,7 @@ def test_blocking_operations_in_opposite_orders_from_two_threads(rank, size):
 
 
 def test_local_synchronization_after_asymmetric_creation(rank, size):
-    """Rank 0 makes a group of its own first, so that the group ids of the ranks differ from there on."""
+    """Rank 0 first creates a group alone, so that group ids differ between ranks from then on."""
     if size < 3:
         return
     if rank == 0:
@@ -135,7 +135,7 @@ def test_non_member(rank, size):
 
 @pytest.mark.smoke
 def test_many_groups_made_and_destroyed(rank, size):
-    """MPI has few communicator ids (some 2,000 in MPICH): they must be given back."""
+    """MPI has few communicator ids (about 2,000 in MPICH), which must be returned."""
     for _ in range(40):
         group = dist.new_group()
         tensor, _ = all_reduce(rank, group)

@@ -1,4 +1,4 @@
-"""gather, scatter, and the collectives on lists: uneven, empty, coalesced, in place, asynchronous, sparse."""
+"""gather, scatter, and collectives on lists: uneven, empty, coalesced, in place, asynchronous, sparse."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def empties(dtype, counts):
 
 
 def uneven(source, target):
-    """Elements that go from one rank to another: some zero, no two ranks with the same total."""
+    """Elements from one rank to another: some zero, no two ranks with the same total."""
     return (source * 3 + target * 5) % 4 * (source + 1)
 
 
@@ -127,7 +127,7 @@ def test_all_to_all_of_nothing(size):
 
 
 def test_in_place(rank, size):
-    """Inputs that share memory with outputs, also where no algorithm allows it."""
+    """Inputs that share memory with outputs, even if no algorithm supports it."""
     buffer = torch.arange(size * 4.0) + 100 * rank
     dist.all_to_all_single(buffer, buffer)
     blocks = [torch.arange(rank * 4.0, rank * 4.0 + 4) + 100 * r for r in range(size)]
@@ -148,7 +148,7 @@ def test_in_place(rank, size):
 
 
 def test_list_operations_inside_a_block(rank, size):
-    """One Work for operations of all kinds, sparse ones included."""
+    """One Work for operations of all kinds, including sparse ones."""
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     gathered, scattered = empties(torch.float32, [3] * size), torch.zeros(2)
     swapped, sparse = empties(torch.float32, [5] * size), (torch.eye(4) * (rank + 1)).to_sparse()
@@ -170,7 +170,7 @@ def test_list_operations_inside_a_block(rank, size):
     same(torch.stack(swapped), torch.arange(float(size)).view(-1, 1).expand(size, 5).contiguous())
     same(sparse.to_dense(), torch.eye(4) * (size * (size + 1) / 2))
     backend._start_coalescing()
-    backend._end_coalescing().wait()  # an empty block is done at once
+    backend._end_coalescing().wait()  # an empty block completes at once
 
 
 # ---- sparse -----------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_sparse_operations_in_flight(rank, size):
 
 
 def test_sparse_tensors_that_differ_between_ranks(rank, size):
-    """All ranks are told when they wait, and the group goes on."""
+    """All ranks get the error when they wait, and the group survives."""
     if size == 1:
         return
     for async_op in (False, True):

@@ -1,4 +1,4 @@
-"""send, recv and their asynchronous forms: tags, any source, batches, sizes that fit no eager buffer."""
+"""send, recv and their asynchronous forms: tags, any source, batches, sizes beyond eager buffers."""
 
 import os
 
@@ -14,14 +14,14 @@ def neighbours(rank, size):
 
 @pytest.fixture
 def several(size):
-    """False on one rank, which has nobody to talk to. test_messages_to_oneself.py has the others."""
+    """False for a single rank, which has no peer; see test_messages_to_oneself.py."""
     return size > 1
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
 def test_blocking_pairs(rank, size, dtype):
-    """Even ranks send first. The last of an odd number sits out."""
+    """Even ranks send first. An odd last rank does not take part."""
     partner = rank ^ 1
     if partner >= size:
         return
@@ -89,7 +89,7 @@ def test_any_source(rank, size):
 
 
 @pytest.mark.algorithms
-def test_any_source_work_tells_its_source(rank, size, several):
+def test_any_source_work_returns_its_source(rank, size, several):
     if not several:
         return
     if rank == 0:
@@ -136,7 +136,7 @@ def test_batch_isend_irecv(rank, size, several):
 @pytest.mark.smoke
 @pytest.mark.algorithms
 def test_large_isends_to_each_other_do_not_block(rank, size, several):
-    """64 MiB are far beyond what any library buffers: isend must return before the receive is posted."""
+    """64 MiB exceed any library's buffers: isend must return before the receive is posted."""
     if not several:
         return
     right, left = neighbours(rank, size)
@@ -150,7 +150,7 @@ def test_large_isends_to_each_other_do_not_block(rank, size, several):
 
 
 def test_messages_pass_collectives(rank, size, several):
-    """A pending receive holds up no collective, and none matches the other's traffic."""
+    """A pending receive blocks no collective, and neither matches the other's traffic."""
     if not several:
         return
     right, left = neighbours(rank, size)

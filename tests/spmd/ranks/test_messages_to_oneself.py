@@ -1,5 +1,5 @@
-"""isend, irecv and batches whose peer is the rank itself, as in pipelines with two stages on a rank. torch's
-send and recv refuse it."""
+"""isend, irecv and batches with the rank itself as peer, as in pipelines with two stages on a rank. torch's
+send and recv reject it."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ def test_all_to_all_by_messages(rank, size):
 
 
 def test_groups(rank, size):
-    """Of this rank alone, and of all in another order: the rank in the group is another one."""
+    """A group of this rank alone, and of all in reverse order: the rank in the group differs."""
     groups = [dist.new_group([r]) for r in range(size)]
     reverse = dist.new_group(list(reversed(range(size))), sort_ranks=False) if size > 1 else None
     for group in filter(None, (groups[rank], reverse)):

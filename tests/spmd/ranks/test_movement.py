@@ -1,4 +1,4 @@
-"""broadcast, all_gather and all_to_all against what each rank knows the others hold; barrier; views."""
+"""broadcast, all_gather and all_to_all compared with the other ranks' known inputs; barrier; views."""
 
 import os
 import time
@@ -62,7 +62,7 @@ def test_all_to_all_single_even(rank, size, dtype):
 @pytest.mark.algorithms
 @pytest.mark.parametrize("width", [1, 3])
 def test_all_to_all_single_uneven(rank, size, width):
-    def rows(source, target):  # some are zero, and nobody has the same total
+    def rows(source, target):  # some are zero, no two ranks have the same total
         return (source * 3 + target * 5) % 4 * (source + 1)
 
     sent = [rows(rank, r) for r in range(size)]
@@ -108,14 +108,14 @@ def test_large(rank, size):
 
 
 def strided(values, kind):
-    """A tensor of this content that does not lie contiguously in memory."""
+    """A tensor with these values that is not contiguous."""
     if kind == "transposed":
         return values.view(-1, 4).clone().t().contiguous().t()
     if kind == "every second":
         spread = torch.zeros(2 * values.numel(), dtype=values.dtype)
         spread[::2] = values
         return spread[::2]
-    return torch.cat([values, values[:1]])[:-1][:].view(-1, 4)[:, :]  # an offset of zero, part of a storage
+    return torch.cat([values, values[:1]])[:-1][:].view(-1, 4)[:, :]  # contiguous, but a part of its storage
 
 
 @pytest.mark.parametrize("kind", ["transposed", "every second", "part"])
@@ -181,7 +181,7 @@ def test_tensors_that_require_gradients(rank, size):
 @pytest.mark.algorithms
 @pytest.mark.smoke
 def test_barrier_holds_everyone(rank, size):
-    """Nobody leaves a barrier before the last has come, by the clock that all processes of a host share."""
+    """No rank leaves a barrier before the last has arrived, by the host's common clock."""
 
     def of_all(moment):
         moments = [None] * size

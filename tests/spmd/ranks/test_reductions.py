@@ -1,4 +1,4 @@
-"""all_reduce, reduce and reduce_scatter against numpy, for all dtypes, operations and counts."""
+"""all_reduce, reduce and reduce_scatter compared with NumPy, for all dtypes, operations and counts."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_reduce_to_every_root(rank, size, dtype, op):
             mine = sample(dtype, count, rank, seed=root)
             tensor = mine.clone()
             dist.reduce(tensor, root, op)
-            # c10d leaves the tensor of the other ranks open; ours stays as it was.
+            # c10d leaves the other ranks' tensors unspecified; ours do not change.
             same(tensor, reduced(samples(dtype, count, size, seed=root), op) if rank == root else mine)
 
 
@@ -88,7 +88,7 @@ def test_premul_sum(rank, size, dtype):
 @pytest.mark.parametrize("count", [1, 513, 70001])
 def test_rounding_is_close_and_equal_everywhere(rank, size, comm, dtype, count):
     exact = sum(noise(dtype, count, r).double() for r in range(size))
-    # Each addition rounds once, relative to what has been added up so far.
+    # Each addition rounds once, relative to the sum so far.
     scale = sum(noise(dtype, count, r).double().abs() for r in range(size))
     results = []
     for _ in range(3):
@@ -168,7 +168,7 @@ def test_average_of_bool_is_an_error():
 
 @pytest.fixture
 def one_rank_flushes(rank):
-    """As torch.set_flush_denormal() has it on rank 0, in the thread of the test alone."""
+    """torch.set_flush_denormal() on rank 0, in the test's thread only."""
     if not torch.set_flush_denormal(rank == 0):
         pytest.skip("torch cannot flush subnormals on this processor")
     yield
@@ -184,7 +184,7 @@ def test_subnormals_are_kept_whichever_thread_reduces(rank, size, one_rank_flush
     if asynchronous:
         work.get_future().wait()
     assert bool((tensor.view(torch.int32) == 300 * size).all())
-    # The mode of the caller is as it was.
+    # The caller's mode is unchanged.
     small = torch.full((1,), 300, dtype=torch.int32).view(torch.float32)
     assert bool((small * 0.5).view(torch.int32) == (0 if rank == 0 else 150))
 

@@ -1,4 +1,4 @@
-"""Timeouts at the ends of what a timedelta holds."""
+"""Timeouts at the limits of timedelta."""
 
 from datetime import timedelta
 
@@ -9,7 +9,7 @@ from support.data import same
 
 import mpi_backend
 
-# 2**63 microseconds are 106751991 days: a longer timedelta wraps in torch, before any backend sees it.
+# 2**63 us are 106751991 days: a longer timedelta wraps in torch, before any backend gets it.
 LONG = {
     "100 years": timedelta(days=36500),
     "2**63 ns": timedelta(days=106751, hours=23),
@@ -65,7 +65,7 @@ def test_set_timeout(size, timeout):
 
 
 def test_timeout_of_options():
-    """Valid where the caller gives c10d none; the options are the caller's to use again."""
+    """It applies if the caller gives c10d none; the options stay reusable."""
     options = mpi_backend.Options(timeout=timedelta(seconds=90))
 
     def timeout_of(**given):

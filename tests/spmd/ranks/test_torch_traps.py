@@ -1,8 +1,8 @@
-"""What torch 2.11-2.15 asks of a backend without saying so. Each test names the trap that it pins.
+"""Undocumented requirements of torch 2.11-2.15 on a backend. Each test names the trap that it pins.
 
-The traps of registration (the default backend of "cpu:mpi-gdr,cuda:mpi-gdr", both entry-point groups, a list
-of devices) are in test_autoload.py and test_zz_lifecycle.py; that building needs torch's own pybind11 and no
-build isolation, in test_build.py.
+Traps of registration (the default backend of "cpu:mpi-gdr,cuda:mpi-gdr", both entry-point groups, a list of
+devices) are in test_autoload.py and test_zz_lifecycle.py; those of the build (torch's own pybind11, no build
+isolation) in test_build.py.
 """
 
 import copy
@@ -24,7 +24,7 @@ def backend():
 
 @pytest.fixture
 def bound_to_a_device():
-    """As init_process_group(device_id=...) leaves the default group, which a CPU-only torch refuses to do."""
+    """As after init_process_group(device_id=...), which a CPU-only torch rejects."""
     world = dist.group.WORLD
     world.bound_device_id = torch.device("cuda", 0)
     yield
@@ -32,10 +32,10 @@ def bound_to_a_device():
 
 
 def test_new_group_with_a_bound_device(rank, size, backend, bound_to_a_device):
-    """supports_splitting makes torch call perform_nocolor_split() on the ranks outside of a new group; a
-    class without it raises AttributeError. Without splitting, DeviceMesh fails instead: hence both."""
+    """supports_splitting makes torch call perform_nocolor_split() on ranks outside of a new group, else
+    AttributeError. Without splitting, DeviceMesh fails instead: hence both."""
     assert backend.supports_splitting
-    members = list(range(max(1, size - 1)))  # the last rank is outside, if there are several
+    members = list(range(max(1, size - 1)))  # excludes the last rank if there are several
     group = dist.new_group(members)
     if rank in members:
         tensor = torch.ones(3)
@@ -49,8 +49,8 @@ def test_new_group_with_a_bound_device(rank, size, backend, bound_to_a_device):
 
 
 def test_the_steps_of_split_group(rank, size, backend, bound_to_a_device):
-    """torch.distributed.split_group() itself needs an accelerator up to 2.14; what it does with a backend:
-    copies `options` deeply, splits the group once per device type, sets the sequence number of the child."""
+    """torch.distributed.split_group() needs an accelerator up to 2.14. Its steps on a backend: a deep copy of
+    `options`, a split per device type, setting the child's sequence number."""
     if torch.__version__ < "2.15":
         with pytest.raises(RuntimeError, match="No backend for the parent process group"):
             dist.split_group(split_ranks=[[0]])
@@ -69,8 +69,8 @@ def test_the_steps_of_split_group(rank, size, backend, bound_to_a_device):
 
 
 def test_functional_collectives_arrive_coalesced(rank, size):
-    """all_gather_tensor and reduce_scatter_tensor come as their *_coalesced forms with one tensor, and wait
-    is called once per output on one Work."""
+    """all_gather_tensor and reduce_scatter_tensor arrive as *_coalesced with one tensor; wait is called once
+    per output on one Work."""
     mine = torch.full((3,), float(rank))
     group = list(range(size))
     gathered = fc.all_gather_tensor(mine, 0, group)
@@ -84,7 +84,7 @@ def test_functional_collectives_arrive_coalesced(rank, size):
 
 
 def test_the_future_of_a_work_holds_a_list_of_tensors(size):
-    """DDP takes nothing but getFuture(), and its fp16 hook asserts a list of tensors."""
+    """DDP uses only getFuture(), and its fp16 hook asserts a list of tensors."""
     tensor = torch.ones(4)
     future = dist.all_reduce(tensor, async_op=True).get_future()
     halved = future.then(lambda f: f.value()[0].div(2))
@@ -92,7 +92,7 @@ def test_the_future_of_a_work_holds_a_list_of_tensors(size):
 
 
 def test_sequence_numbers_of_debug_detail(backend):
-    """TORCH_DISTRIBUTED_DEBUG=DETAIL sets it at construction and asks for it at every collective."""
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL sets it at construction and reads it at every collective."""
     backend._set_sequence_number_for_group()
     before = backend._get_sequence_number_for_group()
     dist.all_reduce(torch.ones(1))
@@ -100,14 +100,14 @@ def test_sequence_numbers_of_debug_detail(backend):
 
 
 def test_barrier_of_any_form(size):
-    """A barrier comes on the CPU key, with device_ids or without, and drops the device."""
+    """A barrier arrives under the CPU key, with or without device_ids, and without its device."""
     dist.barrier()
     dist.barrier(device_ids=[0])
     assert dist.barrier(async_op=True).wait()
 
 
 def test_unset_timeouts_mean_the_one_of_the_group(size, backend):
-    """opts.timeout arrives as -1 for "the group's": a timeout of that length would end everything at once."""
+    """opts.timeout is -1 for "the group's": taken literally, it would end everything at once."""
     options = dist.AllreduceOptions()
     assert options.timeout.total_seconds() < 0
     tensor = torch.ones(2)
@@ -116,19 +116,19 @@ def test_unset_timeouts_mean_the_one_of_the_group(size, backend):
 
 
 def test_coalescing_is_begun_without_asking(backend):
-    """_coalescing_manager(device=...) never looks at supports_coalescing; batch_isend_irecv does."""
+    """_coalescing_manager(device=...) does not check supports_coalescing; batch_isend_irecv does."""
     assert backend.supports_coalescing
     with dist._coalescing_manager(device=CPU):
         dist.all_reduce(torch.ones(1))
 
 
 def test_tensors_arrive_as_they_are(rank, size, backend):
-    """Non-contiguous ones, views of complex ones, and scalars reach the backend unchanged."""
+    """Strided tensors, views of complex ones, and scalars reach the backend unchanged."""
     complex_values = torch.full((4,), complex(rank, 1))
     dist.all_reduce(complex_values)
     same(complex_values, torch.full((4,), complex(sum(range(size)), size)))
     conjugated = torch.full((4,), complex(rank, 1)).conj()
-    backend.broadcast([conjugated], dist.BroadcastOptions()).wait()  # torch's own broadcast refuses it
+    backend.broadcast([conjugated], dist.BroadcastOptions()).wait()  # torch's own broadcast rejects it
     same(conjugated.resolve_conj(), torch.full((4,), complex(0, -1)))
     column = torch.full((5, 5), float(rank))[:, 2]
     dist.all_reduce(column)
@@ -136,7 +136,7 @@ def test_tensors_arrive_as_they_are(rank, size, backend):
 
 
 def test_premul_sum_carries_a_number_or_a_tensor(rank, size):
-    """FSDP2 with a divide factor sends PREMUL_SUM; the supplement's class has two names over the releases."""
+    """FSDP2 with a divide factor sends PREMUL_SUM, whose supplement's class was renamed between releases."""
     make = getattr(torch._C._distributed_c10d, "_make_nccl_premul_sum", None) or dist._make_premul_sum
     for factor in (0.5, torch.tensor(0.5)):
         tensor = torch.full((3,), 4.0)
@@ -144,8 +144,8 @@ def test_premul_sum_carries_a_number_or_a_tensor(rank, size):
         same(tensor, torch.full((3,), 2.0 * size))
 
 
-def test_default_backend_is_known(size):
-    """A pg whose default backend is undefined answers no hook, no sequence number, no destroy in silence."""
+def test_default_backend_is_registered(size):
+    """Hooks, sequence numbers and destroy fail silently on a pg with an undefined default backend."""
     assert dist.group.WORLD.name() == "custom"
     assert not dist.group.WORLD._has_hooks()
     group = dist.new_group(backend="cpu:mpi-gdr,cuda:mpi-gdr")
@@ -154,12 +154,12 @@ def test_default_backend_is_known(size):
 
 
 def test_one_backend_serves_all_devices(backend):
-    """Names, timing and the like are set once per device on the same object; shutdown comes once."""
+    """Names, timing and the like are set once per device on the same object; shutdown is called once."""
     assert dist.group.WORLD._get_backend(torch.device("cuda")) is backend
 
 
 def test_group_ids_that_differ_between_ranks(rank, size):
-    """use_local_synchronization after an unequal number of groups: ids differ, members are the same."""
+    """use_local_synchronization after unequal numbers of groups: ids differ, members are the same."""
     if size == 1:
         return
     mine = [dist.new_group([rank], use_local_synchronization=True) for _ in range(rank)]
@@ -172,7 +172,7 @@ def test_group_ids_that_differ_between_ranks(rank, size):
 
 
 def test_memory_of_the_group_as_fsdp_asks(size, backend):
-    """FSDP2 asks supports_tensor_alloc(device) first and falls back; the CPU device has no index."""
+    """FSDP2 first checks supports_tensor_alloc(device) and falls back; the CPU device has no index."""
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp
 
     tensor = fsdp.ProcessGroupAllocMixin(dist.group.WORLD).allocate(
@@ -182,8 +182,8 @@ def test_memory_of_the_group_as_fsdp_asks(size, backend):
 
 
 def test_multiprocess_checkpoints_use_the_group_from_another_thread(rank, size):
-    """DCP's async_save gathers and scatters from a background thread while training goes on, on one group
-    only if it makes its own: two groups never wait for each other."""
+    """DCP's async_save gathers and scatters in a background thread during training, on its own group: two
+    groups never wait for each other."""
     import threading
 
     saving = dist.new_group()

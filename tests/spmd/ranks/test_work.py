@@ -1,4 +1,4 @@
-"""Work and Future: waits, callbacks, many operations at once, coalescing, functional collectives."""
+"""Work and Future: waits, callbacks, many concurrent operations, coalescing, functional collectives."""
 
 import datetime
 import threading
@@ -25,7 +25,7 @@ def test_wait_twice_and_from_another_thread(size):
 
 
 def test_a_synchronous_call_has_ended_and_has_no_work(size):
-    """As NCCL's: torch takes None for what need not be waited for."""
+    """As with NCCL: torch accepts None for completed operations."""
     options = dist.AllreduceOptions()
     options.asyncOp = False
     tensor = torch.ones(3)
@@ -42,7 +42,7 @@ def test_a_synchronous_call_whose_tensor_compiled_code_waits_for(size):
 
 
 def test_is_completed_becomes_true_without_wait(size):
-    """Nobody waits: the background thread must carry the operation."""
+    """No thread waits: the background thread must progress the operation."""
     tensor = torch.ones(100_000)
     work = dist.all_reduce(tensor, async_op=True)
     pause = threading.Event()
@@ -79,7 +79,6 @@ def test_chain_of_callbacks(size):
 
 
 def test_callback_that_waits_for_collectives(size):
-    """A communication hook may call a collective from .then() and wait for it there."""
 
     def again(future):
         tensor = future.value()[0].clone()
@@ -136,7 +135,7 @@ def test_200_futures_in_flight(size):
         same(future.value()[0], torch.full((11,), float(i * size)))
 
 
-def test_works_that_nobody_waits_for(size):
+def test_works_without_a_waiter(size):
     for _ in range(50):
         dist.all_reduce(torch.ones(1000), async_op=True)
     tensor = torch.ones(3)
@@ -145,7 +144,7 @@ def test_works_that_nobody_waits_for(size):
 
 
 def test_2000_broadcasts(rank):
-    """The root runs ahead as far as the backend lets it; nothing may flood or get lost."""
+    """The root runs ahead as far as the backend allows; no message may be lost."""
     tensor = torch.empty(16, dtype=torch.int64)
     for i in range(2000):
         if rank == 0:
@@ -228,7 +227,7 @@ def test_coalescing_with_device(rank, size):
 
 
 def test_block_of_a_backend_takes_different_operations(rank, size):
-    """What ProcessGroup.start_coalescing offers: one Work for several operations of any kind."""
+    """ProcessGroup.start_coalescing: one Work for several operations of any kind."""
     pg, device = dist.group.WORLD, torch.device("cpu")
     reduced, sent = torch.full((7,), float(rank)), torch.full((5,), float(rank))
     pg._start_coalescing(device)

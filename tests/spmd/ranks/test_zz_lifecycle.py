@@ -1,4 +1,4 @@
-"""Ends of the default group. Last by its name: it destroys the group that all others use."""
+"""Ends of the default group. Sorted last, because it destroys the group of all other tests."""
 
 import datetime
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.smoke, pytest.mark.algorithms]
 
 
 def test_destroy_and_initialise_again(size):
-    """As the fixture did it: the same launch, the same environment, another group."""
+    """As in the fixture: same launch and environment, another group."""
     for _ in range(3):
         pending = torch.ones(10)
         dist.all_reduce(pending, async_op=True)

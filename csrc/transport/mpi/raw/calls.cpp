@@ -1,4 +1,3 @@
-// RawMpi by the calls of mpi.h.
 #include <mpi.h>
 
 #include <chrono>
@@ -16,8 +15,8 @@ namespace {
 
 bool typed(const RawCall& call) { return call.collective && reduces(*call.collective); }
 
-// Beyond mpi_datatype(): extensions of MPICH for the sum of short floats. Handles mean the same only in the
-// library of the headers. Its bfloat16 ends the process with any other operation.
+// Adds MPICH's extensions for sums of short floats, whose handles are valid in the library of the headers
+// only. Its bfloat16 ends the process with any other operation.
 MPI_Datatype raw_datatype(DataType t, ReduceOp op) {
 #if defined(MPICH_VERSION) && defined(MPIX_BFLOAT16) && defined(MPIX_C_FLOAT16)
   static const bool same_library =
@@ -28,7 +27,6 @@ MPI_Datatype raw_datatype(DataType t, ReduceOp op) {
   return mpi_datatype(t);
 }
 
-// The arguments of one call, settled once so that the timed loop does nothing but call.
 struct Bound {
   const RawCall& call;
   MPI_Comm comm;
@@ -69,19 +67,18 @@ struct Bound {
   }
 };
 
-// RawMpi::objection().
-std::string objection_to(const RawCall& call) {
+std::string unsupported_reason(const RawCall& call) {
   if (typed(call) && raw_datatype(call.dtype, call.op) == MPI_DATATYPE_NULL)
     return "MPI has no " + std::string(name(call.op)) + " of " + std::string(name(call.dtype));
   if (typed(call) && mpi_operation(call.op, call.dtype) == MPI_OP_NULL)
     return "MPI has no operation for " + std::string(name(call.op));
   if (call.count > INT_MAX / (typed(call) ? 1 : item_size(call.dtype)))
-    return std::to_string(call.count) + " elements are more than an int of MPI counts";
+    return std::to_string(call.count) + " elements exceed the int of MPI's counts";
   return "";
 }
 
 Bound bind(const RawCall& call) {
-  if (const std::string text = objection_to(call); !text.empty()) fail(ErrorCode::InvalidUsage, text);
+  if (const std::string text = unsupported_reason(call); !text.empty()) fail(ErrorCode::InvalidUsage, text);
   const auto count = static_cast<int>(typed(call) ? call.count : call.count * item_size(call.dtype));
   return {call,
           base_communicator(),
@@ -93,7 +90,7 @@ Bound bind(const RawCall& call) {
 }
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::minutes kSetUpTimeout(5);  // of what is not timed
+constexpr std::chrono::minutes kSetUpTimeout(5);  // for untimed calls
 
 constexpr int kTag = 1, kReplyTag = 2;
 
@@ -101,8 +98,7 @@ class Turn {
  public:
   explicit Turn(const MessageTurn& t)
       : t_(t), bytes_(static_cast<int>(t.bytes)), requests_(t.incoming.size() + t.outgoing.size()) {
-    if (t.bytes > INT_MAX)
-      fail(ErrorCode::InvalidUsage, t.bytes, " bytes are more than an int of MPI counts");
+    if (t.bytes > INT_MAX) fail(ErrorCode::InvalidUsage, t.bytes, " bytes exceed the int of MPI's counts");
     if (t.peer < 0 || t.peer >= size())
       fail(ErrorCode::InvalidUsage, "peer=", t.peer, ", expected a rank of 0..", size() - 1);
     if (t.ping_pong && (t.incoming.empty() || t.outgoing.empty()))
@@ -148,7 +144,7 @@ class Turn {
 
 class RawCalls final : public RawMpi {
  public:
-  std::string objection(const RawCall& call) override { return objection_to(call); }
+  std::string explain_unsupported(const RawCall& call) override { return unsupported_reason(call); }
 
   std::vector<double> time_call(const RawCall& call, const RawTiming& timing) override {
     const Bound bound = bind(call);
@@ -189,7 +185,9 @@ class RawCalls final : public RawMpi {
 
   void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op) override {
     if (outstanding_ != MPI_REQUEST_NULL)
-      fail(ErrorCode::InvalidUsage, "start_all_reduce: the one before has not been tested to its end");
+      fail(
+          ErrorCode::InvalidUsage,
+          "start_all_reduce: the previous one has not completed; call test_all_reduce until it returns true");
     const RawCall call{Collective::AllReduce, true, buffer, buffer, count, dtype, op, 0};
     const Bound bound = bind(call);
     check(MPI_Iallreduce(MPI_IN_PLACE, buffer, bound.count, bound.type, bound.op, bound.comm, &outstanding_),

@@ -20,7 +20,7 @@ c10::Storage cpu_storage(const c10::Storage& device) {
       c10::DataPtr(device.mutable_data(), c10::Device(c10::DeviceType::CPU)), c10::GetCPUAllocator(), true));
 }
 
-// A tensor of that storage with the shape of another.
+// A tensor of `storage` with the shape of `shape`.
 at::Tensor shaped_like(const at::Tensor& shape, const c10::Storage& storage, c10::DispatchKey key) {
   auto impl =
       c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(key), shape.dtype());
@@ -58,7 +58,7 @@ at::Tensor Aliases::device_result(const at::Tensor& result, c10::Stream stream) 
 void Aliases::adopt_shapes(c10::Stream stream) {
   for (const Pair& pair : pairs_) {
     const at::Tensor& alias = pair.alias;
-    if (alias.storage().data() != pair.memory) {  // only what was too small has grown
+    if (alias.storage().data() != pair.memory) {  // only outputs that were too small have grown
       c10::StorageImpl& storage = *pair.device.storage().unsafeGetStorageImpl();
       resize_storage(storage, alias.storage().nbytes());
       enqueue(stream, [kept = alias.storage(), memory = storage.mutable_data()] {
@@ -73,7 +73,7 @@ void Aliases::adopt_shapes(c10::Stream stream) {
 
 at::Tensor empty_on_device(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
                            c10::DeviceIndex device) {
-  const c10::DeviceGuard guard(c10::Device(kDevice, resolve(device)));  // the allocator allocates there
+  const c10::DeviceGuard guard(c10::Device(kDevice, resolve(device)));  // where the allocator allocates
   return at::detail::empty_strided_generic(sizes, strides, &device_memory(),
                                            c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
 }

@@ -1,4 +1,4 @@
-// Device tensors as CPU tensors over the same memory, for the CPU kernels that do the device's work.
+// Device tensors as CPU tensors over the same memory, for the CPU kernels that execute the device's work.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,16 +10,15 @@
 
 namespace simgpu {
 
-// The aliases of one call: tensors of one storage share one, as the checks of the kernels for overlap want.
-//
-// An alias owns no memory. That of the device lives by the rules of its allocator, in the order of streams.
+// The aliases of one call. Tensors of one storage share an alias storage, as the kernels' overlap checks
+// require. Aliases own no memory: its lifetime follows the device allocator, in stream order.
 class Aliases {
  public:
   at::Tensor of(const at::Tensor& device);
-  // A result of a kernel that ran on aliases, as a tensor of the device: one that was passed, a view of one,
-  // or new memory, filled in the order of `stream`.
+  // The device tensor for a result of a kernel on aliases: an argument, a view of one, or new memory, filled
+  // in the order of `stream`.
   at::Tensor device_result(const at::Tensor& result, c10::Stream stream);
-  // Kernels may have given their outputs another shape, and memory of their own if it did not fit.
+  // Takes over shapes that kernels gave their outputs, and the memory of outputs that had to grow.
   void adopt_shapes(c10::Stream stream);
 
  private:
@@ -28,20 +27,20 @@ class Aliases {
     const void* memory;
   };
   std::vector<Pair> pairs_;
-  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // of the device -> of the alias
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // device's -> alias's
 };
 
 inline at::Tensor alias(const at::Tensor& device) { return Aliases().of(device); }
 
 at::Tensor empty_on_device(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,
                            c10::DeviceIndex device);
-// `source` is kept until the device has copied it.
+// Keeps `source` until the device has copied it.
 at::Tensor copied_to_device(const at::Tensor& source, c10::Stream stream);
 
-// Keeps the values of as many elements as fit.
+// Keeps the values that fit.
 void resize_storage(c10::StorageImpl& storage, std::size_t bytes);
 
-// Runs `work`, which calls kernels of the CPU, in the order of the stream.
+// Runs `work`, which calls CPU kernels, in stream order.
 void enqueue(c10::Stream stream, std::function<void()> work);
 
 }  // namespace simgpu

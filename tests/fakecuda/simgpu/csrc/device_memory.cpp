@@ -30,7 +30,7 @@ DeviceMemory& device_memory() {
 c10::DataPtr DeviceMemory::allocate(std::size_t bytes) {
   const c10::Stream stream = current_stream();
   if (!bytes) return {nullptr, nullptr, &free_block, stream.device()};
-  // Few sizes, so that memory changes hands often.
+  // Few sizes, so that memory is reused often.
   const std::size_t rounded = std::bit_ceil(std::max(bytes, kAlignment));
   std::lock_guard lock(mutex_);
   collect();
@@ -47,9 +47,8 @@ c10::DataPtr DeviceMemory::allocate(std::size_t bytes) {
     memory = fresh(rounded, stream.device_index());
   }
   if (reused || pool) {
-    // Now, and not when it was freed: between the two the stream may have been made to wait for others that
-    // still use the memory, as FSDP2 does. Nor is it a call of the device's runtime: whoever makes it must
-    // not be held up.
+    // Not when it was freed: the stream may have been made to wait later for others that still use the
+    // memory, as FSDP2 does. Not a CUDA call either, because nothing may block it.
     queue(stream).slip_in([memory, rounded] { std::memset(memory, fakecuda::kPoison, rounded); });
   }
   used_.emplace(memory, Block{memory, rounded, stream, pool, {}, {}});
@@ -90,14 +89,14 @@ void DeviceMemory::free(void* memory) {
   used_.erase(found);
   ++counts_[block.stream.device_index()].freed;
   if (in_bad_fork()) return;
-  // An event that is recorded now would be one of the capture.
+  // An event recorded now would belong to the capture.
   if (capture_ && !block.used_by.empty())
     deferred_.push_back(std::move(block));
   else
-    let_go(std::move(block));
+    cache_after_use(std::move(block));
 }
 
-void DeviceMemory::let_go(Block block) {
+void DeviceMemory::cache_after_use(Block block) {
   for (const c10::Stream stream : block.used_by) block.last_uses.push_back(queue(stream).mark());
   if (block.last_uses.empty())
     cache(block);
@@ -118,7 +117,7 @@ void DeviceMemory::begin_capture(std::int64_t pool) {
 void DeviceMemory::end_capture() {
   std::lock_guard lock(mutex_);
   capture_ = 0;
-  for (Block& block : deferred_) let_go(std::move(block));
+  for (Block& block : deferred_) cache_after_use(std::move(block));
   deferred_.clear();
 }
 

@@ -1,13 +1,12 @@
-// Device memory: a caching allocator with the habits of torch's own for CUDA.
+// Device memory: a caching allocator that behaves like torch's for CUDA.
 //
-// A freed block is handed out again at once to the next allocation on the stream that it was allocated on,
-// though the device may be far from done with it. Who uses memory on another stream without recordStream(),
-// or from the host, so meets the data of the next owner, or the poison with which it is handed out in line.
+// A freed block is reused at once by the next allocation on its stream, even if the device still uses it.
+// Memory that another stream uses without recordStream(), or the host, is thus overwritten by its next owner
+// or by poison, in stream order.
 //
-// What is allocated on a stream that is being captured comes from a pool of the capture's own, and goes back
-// there.
+// Allocations on a captured stream come from the capture's own pool and return to it.
 //
-// It is CUDA's memory: small blocks are parts of large ones, which are never given back.
+// Small blocks are parts of large CUDA allocations, which are never freed.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -32,7 +31,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   c10::DeleterFnPtr raw_deleter() const override;
   void copy_data(void* dst, const void* src, std::size_t bytes) const override;
   bool initialized() override { return true; }
-  // Waits for the whole device, and shuts others out meanwhile, as cudaFree does.
+  // Waits for the whole device and blocks other calls, as cudaFree does.
   void emptyCache(c10::MempoolId_t pool = {0, 0}) override;
   void recordStream(const c10::DataPtr& memory, c10::Stream stream) override;
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override { return {}; }
@@ -40,10 +39,10 @@ class DeviceMemory final : public c10::DeviceAllocator {
   void resetPeakStats(c10::DeviceIndex) override {}
 
   void free(void* memory);
-  // The numbers of pools are never used twice.
+  // A pool's number is never reused.
   void begin_capture(std::int64_t pool);
   void end_capture();
-  // What is in it, now and later, is everybody's.
+  // Its blocks, also those freed later, become common.
   void drop_pool(std::int64_t pool);
   Counts counts(c10::DeviceIndex device);
 
@@ -52,9 +51,9 @@ class DeviceMemory final : public c10::DeviceAllocator {
     void* memory;
     std::size_t bytes;
     c10::Stream stream;
-    std::int64_t pool;                 // 0: everybody's
+    std::int64_t pool;                 // 0: common
     std::vector<c10::Stream> used_by;  // other streams
-    std::vector<Mark> last_uses;       // of those, once it is freed
+    std::vector<Mark> last_uses;       // of used_by, set by free()
   };
   struct Class {
     c10::Stream stream;
@@ -67,17 +66,17 @@ class DeviceMemory final : public c10::DeviceAllocator {
   void* part_of_segment(std::size_t bytes, c10::DeviceIndex device);
   void cache(const Block& block);
   void collect();
-  void let_go(Block block);
+  void cache_after_use(Block block);
 
   std::mutex mutex_;
   std::unordered_map<void*, Block> used_;
-  std::vector<Block> waiting_;   // freed, but other streams are not done
-  std::vector<Block> deferred_;  // the same, freed while a capture is under way
+  std::vector<Block> waiting_;   // freed, but still used by other streams
+  std::vector<Block> deferred_;  // the same, freed during a capture
   std::map<Class, std::vector<void*>> cached_;
-  std::int64_t capture_ = 0;  // the pool of the one that is under way; 0: none
+  std::int64_t capture_ = 0;  // pool of the current capture; 0: none
   std::set<std::int64_t> dropped_;
   std::array<Counts, kMostDevices> counts_;
-  std::array<std::pair<char*, std::size_t>, kMostDevices> rest_{};  // of the last segment, and its bytes
+  std::array<std::pair<char*, std::size_t>, kMostDevices> rest_{};  // free part of the last segment
 };
 
 DeviceMemory& device_memory();

@@ -1,7 +1,7 @@
-// Every other operator: the kernels of the CPU on aliases of the tensors.
+// All other operators: CPU kernels on aliases of the tensors.
 //
-// Where torch can say what the results will look like (its meta kernels), the work is put in line and the
-// call returns: the device is as far behind the host as a real one. Else the call waits for the stream first.
+// If torch can compute the results' shapes (meta kernels), the work is enqueued and the call returns, so that
+// the device lags behind the host like a real one. Otherwise the call first waits for the stream.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/convolution.h>
@@ -24,7 +24,7 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-// Replaces each tensor of an argument or result by what `change` makes of it.
+// Replaces each tensor of an argument or result by `change` of it.
 template <typename Change>
 void change_tensors(c10::IValue& value, Change&& change) {
   if (value.isTensor()) {
@@ -80,11 +80,11 @@ void run_now(const c10::OperatorHandle& op, Stack& stack, c10::Stream stream) {
     change_tensors(value, [&](const Tensor& tensor) { return aliases.device_result(tensor, stream); });
 }
 
-// By the operator alone, not by its arguments. Without a meta kernel nobody can know the shapes.
+// Depends on the operator only, not on its arguments. Without a meta kernel the shapes are unknown.
 bool may_be_deferred(const c10::OperatorHandle& op) {
   if (!fakecuda::Settings::get().deferred || op.schema().getNamespace() != "aten") return false;
   if (!op.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return false;
-  // Random numbers are drawn in the order of the host.
+  // Random numbers are drawn in host order.
   for (const at::Tag tag :
        {at::Tag::nondeterministic_seeded, at::Tag::data_dependent_output, at::Tag::dynamic_output_shape})
     if (op.hasTag(tag)) return false;
@@ -95,10 +95,10 @@ bool may_be_deferred(const c10::OperatorHandle& op) {
   });
 }
 
-// One run of an operator on tensors of zeros, to see what comes out.
+// Runs an operator on zero tensors to find its results.
 class Rehearsal {
  public:
-  // False if that says nothing about the run on the data.
+  // False if it does not predict the run on the data.
   bool operator()(const c10::OperatorHandle& op, const Stack& arguments) {
     Stack stack = arguments;
     for (c10::IValue& value : stack) {
@@ -111,7 +111,7 @@ class Rehearsal {
       const at::AutoDispatchBelowADInplaceOrView kernels_only;
       run(op, c10::DispatchKey::CPU, stack);
     } catch (const std::exception&) {
-      return false;  // if it was not for the zeros, the run on the data will say it
+      return false;  // unless the zeros caused it, the run on the data throws it
     }
     results = std::move(stack);
     for (const auto& [device, zeros] : pairs_)
@@ -126,7 +126,7 @@ class Rehearsal {
     return possible_;
   }
 
-  // The device tensor that this result is; undefined if it is none of the arguments.
+  // The device tensor among the arguments that is this result, or undefined.
   Tensor passed(const Tensor& result) const {
     for (const auto& [device, zeros] : pairs_)
       if (zeros.is_same(result)) return device;
@@ -138,7 +138,7 @@ class Rehearsal {
  private:
   Tensor zeros_for(const Tensor& tensor, bool index) {
     if (!tensor.defined()) return tensor;
-    // The host may change its tensors after the call: only numbers are copied. A mask decides on shapes.
+    // The host may change its tensors after the call: only numbers are copied. A mask determines shapes.
     if (!on_device(tensor) && tensor.dim()) possible_ = false;
     if (index && (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte)) possible_ = false;
     if (!on_device(tensor) || !possible_) return tensor;
@@ -215,7 +215,7 @@ void fallback(const c10::OperatorHandle& op, Stack* stack) {
   stack->insert(stack->end(), own.begin(), own.end());
 }
 
-// torch sends convolutions of a device that it does not know to these two, and not to the fallback.
+// torch sends convolutions of unknown devices to these two instead of the fallback.
 Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                    at::IntArrayRef output_padding, int64_t groups) {
@@ -248,7 +248,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gradient, 
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
-// Autocast casts nothing: its header alone would take as long to compile as all of this.
+// Autocast casts nothing: its header alone would double the compile time.
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -1,5 +1,5 @@
-// torch.ops.simgpu: work of streams that is captured into graphs and replayed, as torch.cuda.CUDAGraph does
-// it. One capture at a time; what it allocates comes from a pool that belongs to the graph.
+// torch.ops.simgpu: captures streams into graphs and replays them like torch.cuda.CUDAGraph. One capture at a
+// time; its allocations come from a pool of the graph.
 #include <torch/library.h>
 
 #include <map>
@@ -15,7 +15,7 @@ namespace {
 struct Graphs {
   std::mutex mutex;
   std::map<int64_t, cudaGraphExec_t> made;
-  int64_t last = 0, open = 0;  // the one that is being captured; 0: none
+  int64_t last = 0, open = 0;  // being captured; 0: none
 };
 
 Graphs& graphs() {
@@ -58,7 +58,7 @@ void replay(int64_t id) {
   check(cudaGraphLaunch(found->second, current_queue().native()), "cudaGraphLaunch");
 }
 
-// Its replays are over.
+// Call after its replays have ended.
 void drop_graph(int64_t id) {
   Graphs& all = graphs();
   {

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Made by its first record, on the device of that.
+// Created by its first record, on that device.
 struct Event {
   explicit Event(c10::DeviceIndex device) : device(device) {
     const DeviceScope scope(device);
@@ -26,7 +26,7 @@ struct Event {
   cudaEvent_t native = nullptr;
   std::mutex mutex;
   bool captured = false;                  // by its latest record
-  std::shared_ptr<Clock::time_point> at;  // null: nobody wants to know
+  std::shared_ptr<Clock::time_point> at;  // null: without timing
 };
 
 Event& event_of(void* event) { return *static_cast<Event*>(event); }
@@ -76,7 +76,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return before;
   }
 
-  // Not marked as overriding: the oldest torch that is served has no such function.
+  // Not marked as overriding: the oldest supported torch has no such function.
   void* getStreamNativeHandle(const c10::Stream stream) const { return queue(stream).native(); }
 
   bool queryStream(const c10::Stream& stream) const override { return queue(stream).idle(); }

@@ -1,4 +1,4 @@
-// What torch's own code asks of the accelerator that it does not know.
+// torch's hooks for an unknown accelerator.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
@@ -32,7 +32,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::Allocator* getPinnedMemoryAllocator() const override { return &host_memory(); }
   c10::Device getDeviceFromPtr(void*) const override { return c10::Device(kDevice, current_device()); }
 
-  // The kernels are those of the CPU, and so are their random numbers.
+  // The kernels run on the CPU, and so do their random numbers.
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();
   }

@@ -59,7 +59,7 @@ bool HostMemory::record_event(void* pointer, void*, c10::Stream stream) {
   std::lock_guard lock(mutex_);
   const auto block = find(pointer);
   if (block == blocks_.end()) return false;
-  if (queue(stream).capturing()) return true;  // a graph's memory is kept by whoever replays it
+  if (queue(stream).capturing()) return true;  // the graph's owner keeps its memory
   auto& marks = block->second.last_uses;
   std::erase_if(marks, [](const Mark& mark) { return mark.reached(); });
   marks.push_back(queue(stream).mark());

@@ -1,6 +1,5 @@
-// Pinned host memory: what the device copies from and to while the host goes on. Like torch's allocator for
-// CUDA it keeps a freed block until the streams that were recorded for it are done, and no longer: who lets
-// the device use such memory without recording that meets poison.
+// Pinned host memory for asynchronous copies. Like torch's allocator for CUDA it keeps a freed block until
+// the streams recorded for it are done: use without such a record finds poison.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -18,7 +17,7 @@ class HostMemory final : public at::HostAllocator {
   c10::DataPtr allocate(std::size_t bytes) override;
   c10::DeleterFnPtr raw_deleter() const override;
   void copy_data(void* dst, const void* src, std::size_t bytes) const override;
-  // `pointer`: anywhere in the block. False if it is not of this memory.
+  // `pointer`: anywhere in the block. False if it is not in this memory.
   bool record_event(void* pointer, void* context, c10::Stream stream) override;
   void empty_cache() override;
   at::HostStats get_stats() override { return {}; }

@@ -1,5 +1,4 @@
-// Making, copying, filling and viewing tensors. What writes or reads memory does so in the order of the
-// current stream.
+// Creation, copies, fills and views of tensors. Memory is accessed in the order of the current stream.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -38,7 +37,7 @@ Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, Maybe<at::ScalarTyp
                          device ? device->index() : -1);
 }
 
-// Memory of the host that the device may use after the call is recorded, or is not used after it.
+// Records host memory that the device may use after the call; false: not pinned, so the caller must wait.
 bool record_pinned(const Tensor& host, c10::Stream stream) {
   return host_memory().record_event(host.storage().mutable_data(), nullptr, stream);
 }
@@ -46,11 +45,11 @@ bool record_pinned(const Tensor& host, c10::Stream stream) {
 void copy_to_device(const Tensor& source, const Tensor& target, bool non_blocking) {
   const c10::Stream stream = current_stream(target.device().index());
   if (!non_blocking || !host_memory().contains(source.storage().data())) {
-    // The data as it is now: what torch does with little of it in pageable memory.
+    // Copies the current data, as torch does with small pageable data.
     enqueue(stream, [target = alias(target), source = source.clone()] { target.copy_(source); });
     return;
   }
-  // The memory, not the tensor: that belongs to the host, and may be freed before the device is there.
+  // Keeps the memory, not the tensor, which the host may free before the device gets there.
   enqueue(stream, [target = alias(target), source = alias(source)] { target.copy_(source); });
   record_pinned(source, stream);
 }
@@ -168,7 +167,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_reshape_alias", at::native::_reshape_alias);
 }
 
-// Copies resolve lazy conjugation and negation. torch would do that by a copy.
+// Copies resolve lazy conjugation and negation; torch would do so with a copy.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 

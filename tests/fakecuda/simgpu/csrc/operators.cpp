@@ -1,4 +1,4 @@
-// torch.ops.simgpu: what tests do to the device, and ask it.
+// torch.ops.simgpu: operations and queries of tests.
 #include <dlfcn.h>
 #include <torch/library.h>
 
@@ -52,8 +52,7 @@ void wind_up() {
   if (started() && !in_bad_fork()) fakecuda::wind_up(std::chrono::seconds(1));
 }
 
-// Of the library of CUDA devices for the backend: the object files that ship, on the software CUDA, beside
-// this library.
+// The CUDA device library for the backend: the shipped object files on the software CUDA.
 int64_t device_library() {
   static mpi_gdr::DeviceLibrary* const library = [] {
     Dl_info here;

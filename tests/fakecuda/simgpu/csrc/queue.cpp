@@ -11,7 +11,7 @@ namespace simgpu {
 
 namespace {
 
-// What the first kernel that failed has said. A device that has failed stays so.
+// The error of the first kernel that failed. It is permanent.
 struct Failure {
   std::mutex mutex;
   std::string text;

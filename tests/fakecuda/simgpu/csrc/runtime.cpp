@@ -20,7 +20,7 @@ thread_local std::array<c10::StreamId, kMostDevices> thread_streams{};
 
 Queue Gpu::stream(c10::StreamId id) {
   if (id == 0) return {nullptr, index_};
-  if (id < 0 || id > kPool) return {reinterpret_cast<cudaStream_t>(id), index_};  // somebody else's
+  if (id < 0 || id > kPool) return {reinterpret_cast<cudaStream_t>(id), index_};  // a foreign stream
   const DeviceScope scope(index_);
   const std::lock_guard lock(mutex_);
   cudaStream_t& stream = streams_[static_cast<std::size_t>(id)];

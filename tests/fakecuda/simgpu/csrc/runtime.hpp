@@ -1,7 +1,7 @@
-// The accelerators of this process and their streams: those of the software CUDA (cudart/), for
-// torch's device guard, allocators and kernels.
+// The process's accelerators and their streams, those of the software CUDA (cudart/), for torch's device
+// guard, allocators and kernels.
 //
-// Thread-safe. Nothing is ever destroyed: tensors may outlive every static object.
+// Thread-safe. Never destroyed: tensors may outlive every static object.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -17,16 +17,16 @@ namespace simgpu {
 
 inline constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
 inline constexpr int kMostDevices = 64;
-// As many as torch keeps for CUDA. Stream 0 is the default one, CUDA's legacy stream; 1..kPool are dealt
-// round robin; larger numbers are handles of streams that others have made.
+// As many as torch keeps for CUDA. Stream 0 is the default one, CUDA's legacy stream; 1..kPool are assigned
+// round robin; larger numbers are handles of foreign streams.
 inline constexpr int kPool = 32;
 
 // Throws c10::Error if `status` is an error.
 void check(cudaError_t status, const char* call);
-// The same; false where it says that work is not over.
+// The same, but false if the work is not done.
 bool is_over(cudaError_t status, const char* call);
 
-// CUDA's current device, until the end of the block.
+// Sets CUDA's current device for a scope.
 class DeviceScope {
  public:
   explicit DeviceScope(c10::DeviceIndex device);
@@ -37,8 +37,7 @@ class DeviceScope {
   int before_;
 };
 
-// What allocates and what asks for events that nobody captures, while the calling thread captures: as torch
-// does it.
+// Allows allocation and queries of uncaptured events while the calling thread captures, as torch does.
 class BesideCapture {
  public:
   BesideCapture();
@@ -49,7 +48,7 @@ class BesideCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// A place in a stream that is not captured: an event that is recorded once. Default: reached.
+// A position in a stream that is not captured: an event recorded once. Default: reached.
 class Mark {
  public:
   Mark() = default;
@@ -60,14 +59,14 @@ class Mark {
   std::shared_ptr<CUevent_st> event_;
 };
 
-// A stream. Copies are the same stream. What the program may not ask while it is captured throws; what a
-// kernel has thrown is thrown by synchronize(), from then on.
+// A stream; copies refer to the same one. Calls that a capture forbids throw. An exception of a kernel is
+// thrown by every later synchronize().
 class Queue {
  public:
   Queue(cudaStream_t native, c10::DeviceIndex device) : native_(native), device_(device) {}
   cudaStream_t native() const { return native_; }
   void enqueue(std::function<void()> work) const;
-  // What is not a call of CUDA: nobody who waits for the whole device holds it up.
+  // Not a CUDA call: waits for the whole device do not block it.
   void slip_in(std::function<void()> work) const;
   void copy(void* dst, const void* src, std::size_t bytes) const;
   Mark mark() const;
@@ -88,17 +87,17 @@ class Gpu {
   explicit Gpu(c10::DeviceIndex index) : index_(index) {}
   Queue stream(c10::StreamId id);
   c10::StreamId next_stream();
-  // Waits for what was submitted before.
+  // Waits for the work submitted before the call.
   void synchronize();
 
  private:
   const c10::DeviceIndex index_;
   std::mutex mutex_;
-  std::array<cudaStream_t, kPool + 1> streams_{};  // null: not made yet
+  std::array<cudaStream_t, kPool + 1> streams_{};  // null: not created yet
   c10::StreamId dealt_ = 0;
 };
 
-// Started by the first call. Refuses in a process forked after that.
+// The first call starts it. Throws in a process forked after that.
 Gpu& gpu(c10::DeviceIndex index);
 bool started();
 bool in_bad_fork();
