@@ -269,8 +269,8 @@ def accelerator(cuda_built: bool) -> AcceleratorInfo:
 
 
 def cuda_build(record: BuildInfo) -> CudaBuild:
-    """The build's record of our CUDA library. `built`: "with 13.0 for sm_80, sm_90, PTX"; None: not built, for
-    the reason in `problem`."""
+    """The build's record of our CUDA library. `built`: "with 13.0 for sm_80, sm_90, PTX"; None: not built,
+    for the reason in `problem`."""
     cuda = record.get("cuda")
     built = f"with {cuda['version']} for {', '.join(cuda['architectures'])}" if cuda else None
     return {"built": built, "devices": [], "problem": None if built else record.get("no_cuda")}

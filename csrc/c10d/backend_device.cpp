@@ -85,8 +85,10 @@ void MpiBackend::share_devices(const TensorCall& call) {
     share_memory(call, inside ? topology : nullptr);
   else if (size_ > 1 && !topology)
     report_messages(group_->name(), call,
-                    "the ranks share no host memory either, because they are more than 256, or in several "
-                    "PID namespaces (docker --pid=host)");
+                    !Env::get().node_memory
+                        ? "MPI_GDR_SHM=off"
+                        : "the ranks share no host memory either, because they are more than 256, or in "
+                          "several PID namespaces (docker --pid=host)");
   devices_shared_.store(true, std::memory_order_release);
 }
 

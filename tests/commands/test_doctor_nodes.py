@@ -240,14 +240,14 @@ def test_gpus(tmp_path, case, level):
 
 
 def test_too_few_hardware_queues(tmp_path):
-    said = "CUDA_DEVICE_MAX_CONNECTIONS=1: 7 streams"
-    first, second = found(node.check_gpus, tmp_path, gpus=gpus(1, queues=said))
-    assert (first.level, first.what, second.level) == ("remark", said, "good")
+    text = "CUDA_DEVICE_MAX_CONNECTIONS=1: 7 streams"
+    first, second = found(node.check_gpus, tmp_path, gpus=gpus(1, queues=text))
+    assert (first.level, first.what, second.level) == ("remark", text, "good")
 
 
 def test_why_there_is_no_cuda_library(monkeypatch):
     found = {"type": "cuda", "count": 1, "path": "copies through host memory, blocking"}
     monkeypatch.setattr(facts.info, "accelerator", lambda built: found)
     monkeypatch.setattr(facts, "build_info", lambda: {"cuda": None, "no_cuda": "no nvcc found"})
-    said = SimpleNamespace(cuda_info=lambda: {"problem": "not built", "queues": None})
-    assert facts.gpus(said).problem == "no nvcc found"
+    extension = SimpleNamespace(cuda_info=lambda: {"problem": "not built", "queues": None})
+    assert facts.gpus(extension).problem == "no nvcc found"

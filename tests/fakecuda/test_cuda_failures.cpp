@@ -52,7 +52,7 @@ TEST(a_device_whose_first_calls_fail_is_none) {
     });
 }
 
-TEST(which_devices_see_what_a_network_card_writes_in_order) {
+TEST(which_devices_see_network_writes_in_order) {
   const struct {
     const char *ordering, *capability, *c2c, *flush;
     bool sees;

@@ -83,9 +83,9 @@ def test_without_a_driver_there_is_no_device_and_a_reason() -> None:
 
 @pytest.mark.parametrize(("asked", "too_few"), [(None, False), ("32", False), ("8", False), ("7", True)])
 def test_hardware_queues_for_our_streams_and_one_of_the_program(asked, too_few) -> None:
-    said = cuda_info(**({"CUDA_DEVICE_MAX_CONNECTIONS": asked} if asked else {}))["queues"]
-    assert said is None or said.startswith("CUDA_DEVICE_MAX_CONNECTIONS=7: 7 streams of this package")
-    assert bool(said) == too_few
+    shortage = cuda_info(**({"CUDA_DEVICE_MAX_CONNECTIONS": asked} if asked else {}))["queues"]
+    assert shortage is None or shortage.startswith("CUDA_DEVICE_MAX_CONNECTIONS=7: 7 streams of this package")
+    assert bool(shortage) == too_few
 
 
 def test_off_loads_nothing() -> None:

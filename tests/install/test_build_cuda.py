@@ -89,23 +89,23 @@ def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(no_c
     assert found is None and "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in output
 
 
-def test_beside_a_driver_a_torch_for_cuda_is_not_built_for_without_nvcc(no_cuda, find_cuda, tmp_path):
+def test_with_a_driver_and_a_torch_for_cuda_a_missing_nvcc_is_an_error(no_cuda, find_cuda, tmp_path):
     for torch, driver in (("", "/dev/null"), ("13.0", "/none")):
-        found, said = find_cuda(torch=torch, driver=driver)
-        assert found[0] == "" and "without CUDA: no nvcc found" in said
-    found, said = find_cuda(torch="13.0", driver="/dev/null")
-    assert found is None and "no nvcc found" in said and "MPI_GDR_BUILD_CUDA=off builds without it" in said
+        found, output = find_cuda(torch=torch, driver=driver)
+        assert found[0] == "" and "without CUDA: no nvcc found" in output
+    found, output = find_cuda(torch="13.0", driver="/dev/null")
+    assert found is None and "no nvcc found" in output and "=off builds without it" in output
     names = ("cuda-nvcc", "cuda-runtime", "cuda-crt", "nvvm", "cuda-cccl")
-    assert f"`pip install {' '.join(f'nvidia-{name}==13.0.*' for name in names)}` brings nvcc" in said
-    found, said = find_cuda(torch="12.8", driver="/dev/null")
-    assert found is None and "Install the toolkit of CUDA 12.8" in said
+    assert f"`pip install {' '.join(f'nvidia-{name}==13.0.*' for name in names)}` brings nvcc" in output
+    found, output = find_cuda(torch="12.8", driver="/dev/null")
+    assert found is None and "Install the toolkit of CUDA 12.8" in output
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", status=1))
-    found, said = find_cuda(torch="13.0", driver="/dev/null")
-    assert found is None and "does not build one kernel" in said and "nvidia-cuda-nvcc==13.0.*" in said
+    found, output = find_cuda(torch="13.0", driver="/dev/null")
+    assert found is None and "does not build one kernel" in output and "nvidia-cuda-nvcc==13.0.*" in output
 
 
-def test_the_packages_of_nvcc_have_their_libraries_in_lib(no_cuda, find_cuda, tmp_path):
-    """The program itself looks in lib64."""
+def test_nvcc_from_python_packages_links_libraries_in_lib(no_cuda, find_cuda, tmp_path):
+    """nvcc itself looks in lib64."""
     nvcc = Path(nvcc_in(tmp_path / "nvidia" / "cu13" / "bin"))
     nvcc.write_text(nvcc.read_text().replace("exit 0", f'exit 0\necho "$*" > {tmp_path}/options'))
     assert find_cuda(packages=tmp_path)[0][0] == str(nvcc)

@@ -18,6 +18,6 @@ def test_tensors_that_only_copies_can_reach(size):
     assert output.count(fallback) == size
 
 
-def test_nobody_is_warned_of_the_fallback_that_was_asked_for():
+def test_a_requested_fallback_does_not_warn():
     output = processes.run([*processes.MPI_GDR_RUN, "-n", "1", PROGRAM], MPI_GDR_CUDA="off").expect(0)
     assert "WARN INIT" not in output

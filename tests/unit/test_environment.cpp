@@ -1,4 +1,4 @@
-// What is set for, and read of, MPI libraries.
+// Environment variables set for MPI libraries, and read to judge them.
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -20,8 +20,8 @@ void set_all(const char* value) {
 
 }  // namespace
 
-TEST(which_libraries_take_addresses_of_a_gpu) {
-  // `alone`: by the answer, with no variable set; `own`: of which variable; null: of none.
+TEST(which_libraries_are_gpu_aware) {
+  // `alone`: the result without variables; `own`: the variable that makes it true; null: none.
   const struct {
     const char *version, *device;
     std::optional<bool> answer;
@@ -61,10 +61,10 @@ TEST(which_libraries_take_addresses_of_a_gpu) {
   set_all(nullptr);
 }
 
-TEST(mpich_is_told_of_streams_that_wait) {
+TEST(mpich_gets_the_variable_for_waiting_streams) {
   set_fabric_environment(/*gpu_aware=*/false);
   CHECK(!getenv("MPIR_CVAR_GPU_HAS_WAIT_KERNEL"));
-  setenv("MPICH_GPU_HAS_WAIT_KERNEL", "0", 1);  // another name of the same
+  setenv("MPICH_GPU_HAS_WAIT_KERNEL", "0", 1);  // an alias
   set_fabric_environment(/*gpu_aware=*/true);
   CHECK(!getenv("MPIR_CVAR_GPU_HAS_WAIT_KERNEL"));
   unsetenv("MPICH_GPU_HAS_WAIT_KERNEL");

@@ -1,6 +1,5 @@
 # Sets MPI_GDR_NVCC, the compiler of the CUDA library (empty: it is not built, for the reason in MPI_GDR_NO_CUDA),
-# MPI_GDR_CUDA_VERSION and MPI_GDR_CUDA_ARCHITECTURES. CMakeLists.txt includes it once for a build folder, setup.py each
-# time.
+# MPI_GDR_CUDA_VERSION and MPI_GDR_CUDA_ARCHITECTURES. Included once for a build folder, and by setup.py each time.
 # Variables of the environment: MPI_GDR_BUILD_CUDA=auto|on|off, MPI_GDR_CUDA_ARCHITECTURES, CUDACXX, CUDA_HOME, CUDA_PATH.
 # From setup.py:
 #   MPI_GDR_TORCH_CUDA       torch's CUDA, such as "12.8"; "": none
