@@ -233,6 +233,7 @@ def build_record(folder: Path, abis: list[str]) -> dict[str, object]:
     return {
         "mpi_abis": abis,
         "cuda": cuda if cached(folder, "MPI_GDR_NVCC") else None,
+        "no_cuda": cached(folder, "MPI_GDR_NO_CUDA") or None,
         "commit": commit(),
         "compiler": first_line([cached(folder, "CMAKE_CXX_COMPILER"), "--version"]),
     }

@@ -22,10 +22,11 @@ class CudaBuild(TypedDict):
 
 
 class BuildInfo(TypedDict, total=False):
-    """The record; empty if there is none."""
+    """The record; empty if there is none. `no_cuda`: why there is no CUDA library."""
 
     mpi_abis: list[str]
     cuda: CudaBuild | None
+    no_cuda: str | None
     commit: str | None
     compiler: str | None
 

@@ -144,7 +144,8 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
 
     def cuda() -> None:
         found = _C.cuda_info()
-        report["cuda"]["devices"], report["cuda"]["problem"] = found["devices"], found["problem"]
+        report["cuda"]["devices"] = found["devices"]
+        report["cuda"]["problem"] = report["cuda"]["problem"] or found["problem"]
 
     def algorithms() -> None:
         for name, (nodes, _) in TABLES.items():
@@ -268,10 +269,11 @@ def accelerator(cuda_built: bool) -> AcceleratorInfo:
 
 
 def cuda_build(record: BuildInfo) -> CudaBuild:
-    """The build's record of our CUDA library. `built`: "with 13.0 for sm_80, sm_90, PTX"."""
+    """The build's record of our CUDA library. `built`: "with 13.0 for sm_80, sm_90, PTX"; None: not built,
+    for the reason in `problem`."""
     cuda = record.get("cuda")
     built = f"with {cuda['version']} for {', '.join(cuda['architectures'])}" if cuda else None
-    return {"built": built, "devices": [], "problem": None}
+    return {"built": built, "devices": [], "problem": None if built else record.get("no_cuda")}
 
 
 def message_paths(variables: list[EnvVariable]) -> dict[str, str]:

@@ -28,12 +28,14 @@ class MpiInfo(TypedDict):
 
 
 class CudaInfo(TypedDict):
-    """The CUDA library. `built`: its targets; None: not loaded, for the reason in `problem`."""
+    """The CUDA library. `built`: its targets; None: not loaded, for the reason in `problem`. `queues`: why
+    CUDA_DEVICE_MAX_CONNECTIONS is too small."""
 
     library: str | None
     built: str | None
     devices: list[str]
     problem: str | None
+    queues: str | None
 
 
 class EnvVariable(TypedDict):

@@ -30,11 +30,12 @@ void scrub_launcher_environment() {
   for (const auto& variable : found) ::unsetenv(variable.c_str());
 }
 
-void set_fabric_environment() {
+void set_fabric_environment(bool gpu_aware) {
   for (const char* variable :
        {"IBV_FORK_SAFE", "RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE", "FI_EFA_FORK_SAFE", "CXI_FORK_SAFE"})
     ::setenv(variable, "1", 0);
   ::setenv("UCX_TCP_KEEPIDLE", "inf", 0);
+  if (gpu_aware && !control_is_set("GPU_HAS_WAIT_KERNEL")) ::setenv("MPIR_CVAR_GPU_HAS_WAIT_KERNEL", "1", 0);
 }
 
 std::vector<const char*> set_one_host_environment() {
@@ -65,6 +66,20 @@ bool control_is_on(const std::string& name) {
   const char* const value = control(name);
   return value && std::string_view(" 1 yes YES true TRUE on ON ").find(' ' + std::string(value) + ' ') !=
                       std::string_view::npos;
+}
+
+bool is_gpu_aware(std::string_view version, std::string_view device, std::optional<bool> answer) {
+  if (answer == false) return false;
+  const auto is = [&](std::string_view name) { return version.find(name) != version.npos; };
+  const auto is_set = [](const char* variable) {
+    const char* const value = std::getenv(variable);
+    return value && *value && std::string_view(value) != "0";
+  };
+  // Their yes only reports how they were built.
+  if (is("MVAPICH2")) return is_set("MV2_USE_CUDA");
+  if (is("MVAPICH") && device.starts_with("ch3")) return is_set("MVP_USE_CUDA");
+  return answer.value_or((is("CRAY MPICH") && is_set("MPICH_GPU_SUPPORT_ENABLED")) ||
+                         (is("Intel") && is_set("I_MPI_OFFLOAD")));
 }
 
 }  // namespace mpi_gdr

@@ -22,6 +22,14 @@ void conclude(TensorCall& call, StreamResult& result, const c10::Stream& stream)
   result.computed(stream);
 }
 
+// Collectives use messages: a warning, once a process, unless a setting or a missing library is the reason.
+void report_messages(const std::string& group, const TensorCall& call, const std::string& why) {
+  static std::atomic_flag warned;
+  const bool wanted = call.streams && Env::get().device_sharing && Env::get().node_memory;
+  log(wanted && !warned.test_and_set() ? LogLevel::Warn : LogLevel::Info, "INIT", "group ", group,
+      ": devices share no memory: ", why);
+}
+
 }  // namespace
 
 template <typename T>
@@ -73,29 +81,51 @@ void MpiBackend::share_devices(const TensorCall& call) {
     if (!all_say_so(!Gate::any_holds_a_stream())) return;  // on all ranks, until a later call
   }
   if (tries) try_messages(call);
-  if (shares) share_memory(call, inside ? topology : nullptr);
+  if (shares)
+    share_memory(call, inside ? topology : nullptr);
+  else if (size_ > 1 && !topology)
+    report_messages(group_->name(), call,
+                    !Env::get().node_memory
+                        ? "MPI_GDR_SHM=off"
+                        : "the ranks share no host memory either, because they are more than 256, or in "
+                          "several PID namespaces (docker --pid=host)");
   devices_shared_.store(true, std::memory_order_release);
 }
 
 void MpiBackend::try_messages(const TensorCall& call) {
   if (!all_say_so(call.streams && call.streams->sees_messages_in_order())) return;
-  // No rank begins if another one cannot.
-  std::optional<MessageTrial> trial;
-  try {
-    trial.emplace(*call.streams, rank_, size_);
-  } catch (const std::exception& e) {
-    log(LogLevel::Warn, "INIT", "group ", group_->name(),
-        ": messages of a device's memory could not be tried: ", e.what());
+  // A group of its own, because its operations may fail.
+  auto options = c10::make_intrusive<Options>(*options_);
+  options->group_name = group_->name() + ", trial of GPU-aware messages";
+  const std::shared_ptr<Group> group =
+      this_job().make_group(child_request(*options, rank_, world_ranks_)).group;
+  std::string why =
+      "the MPI library accepts addresses of the device, but its messages did not progress while a stream "
+      "waited and another thread freed memory";
+  bool moved = true, all = true;
+  const auto agree = [&](auto&& attempt) {
+    try {
+      if (all) moved = attempt();
+    } catch (const std::exception& e) {
+      moved = false;
+      why = e.what();
+    }
+    all = all && all_say_so(moved);
+  };
+  for (const std::size_t bytes : MessageTrial::kSizes) {
+    std::optional<MessageTrial> trial;  // no rank begins if another one cannot
+    agree([&] { return trial.emplace(*call.streams, rank_, size_, bytes), true; });
+    agree([&] { return trial->run(*group); });
   }
-  if (!all_say_so(trial.has_value())) return;
-  const bool moved = trial->run(*group_), all = all_say_so(moved);
   if (all) call.streams->pass_addresses();
+  if (!all_say_so(!group->failed())) group->engine().abort(*group, "the trial failed on another rank");
+  group->engine().close(*group);
+  this_job().group_closed(*group);
   log(moved ? LogLevel::Info : LogLevel::Warn, "INIT", "group ", group_->name(), ": messages of tensors on ",
       call.streams->where().str(),
       all     ? " are passed to MPI by address (GPU-aware)"
       : moved ? " go through pinned host memory: the trial of GPU-aware messages failed on another rank"
-              : " go through pinned host memory: the MPI library accepts addresses of the device, but its "
-                "messages did not progress while a stream waited and another thread freed memory");
+              : " go through pinned host memory: " + why);
 }
 
 void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
@@ -112,7 +142,7 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
       ticket = node->ticket();
     }
   } catch (const Error& e) {
-    why = e.what();
+    why = std::string(e.what()) + "; each group needs its own device memory, shareable by CUDA IPC";
     ticket = {};
   }
   std::vector<ipc::Ticket> tickets = all_gather_on_host(ticket);
@@ -129,10 +159,13 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
     const bool free = all_say_so(!node || node->detach());
     if (node && free) node->take_back();
   }
-  log(LogLevel::Info, "INIT", "group ", group_->name(), ": devices ",
-      all        ? (inside ? "share staging memory inside each node" : "share staging memory")
-      : attached ? "of other ranks cannot share memory with theirs"
-                 : "share no memory: " + why);
+  if (!attached)
+    report_messages(group_->name(), call, why);
+  else
+    log(LogLevel::Info, "INIT", "group ", group_->name(), ": devices ",
+        !all     ? "of other ranks cannot share memory with theirs"
+        : inside ? "share staging memory inside each node"
+                 : "share staging memory");
   static std::once_flag warned;
   if (all && node->takes_turns())
     std::call_once(warned, [&] {

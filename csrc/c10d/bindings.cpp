@@ -118,7 +118,7 @@ Report<"CudaInfo"> cuda_info() {  // starts no device
     return text.empty() ? py::object(py::none()) : py::object(py::str(text));
   };
   return Report<"CudaInfo">("library"_a = or_none(path), "built"_a = or_none(built), "devices"_a = devices,
-                            "problem"_a = or_none(problem));
+                            "problem"_a = or_none(problem), "queues"_a = or_none(shortage_of_queues()));
 }
 
 Reports<"EnvVariable"> env_table() {

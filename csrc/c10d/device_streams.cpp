@@ -100,31 +100,47 @@ DeviceLibrary* device_library(c10::DeviceType type) {
   std::unique_lock lock(registry_mutex);
   const bool first = registered().emplace(type, loaded->devices).second;
   lock.unlock();
-  if (first)
-    log(LogLevel::Info, "INIT", c10::DeviceTypeName(type), " tensors: ",
-        loaded->devices ? "on streams, by " + loaded->path
-                        : "copied to the host and back, blocking: " + loaded->why);
+  if (first && loaded->devices)
+    log(LogLevel::Info, "INIT", c10::DeviceTypeName(type), " tensors: on streams, by ", loaded->path);
   return loaded->devices;
 }
 
 bool serves_devices(c10::DeviceType type) {
   DeviceLibrary* const library = device_library(type);
-  if (!library) return false;
   std::string why;
-  if (library->device_count(why) > 0) return true;
-  static std::once_flag logged;
-  if (c10::impl::VirtualGuardImpl(type).deviceCount() > 0)
-    std::call_once(logged, [&] {
-      log(LogLevel::Warn, "INIT", "torch sees devices, but the ", library->name(), " library (",
-          library->built(), ") sees none: ", why,
-          ". Their tensors are copied to the host and back, blocking");
-    });
-  return false;
+  return library && library->device_count(why) > 0;
+}
+
+void warn_of_fallback(c10::DeviceType type, bool sparse) {
+  static std::atomic_flag logged;
+  if (logged.test_and_set()) return;
+  const std::string name = c10::DeviceTypeName(type, /*lower_case=*/true);
+  std::string why = "no library of this package serves these devices";
+  if (DeviceLibrary* const library = device_library(type)) {
+    if (library->device_count(why) > 0)
+      why = sparse ? "sparse tensors" : "MPI_GDR_BITS=exact, or another rank cannot use its devices";
+    else
+      why = std::string("the ") + library->name() + " library (" + library->built() +
+            ") sees no device: " + why;
+  } else if (const LoadedLibrary* const loaded = loaded_library(name)) {
+    why = loaded->why;
+  }
+  log(Env::get().cuda == Env::Choice::Off ? LogLevel::Info : LogLevel::Warn, "INIT", name,
+      " tensors: copied to the host and back, blocking: ", why);
 }
 
 void use_device_library(c10::DeviceType type, DeviceLibrary* library) {
   const std::lock_guard lock(registry_mutex);
   registered()[type] = library;
+}
+
+std::string shortage_of_queues() {
+  const char* const asked = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const int ours = Env::get().lanes + DeviceStreams::kOtherStreams;
+  if (!asked || std::atoi(asked) > ours) return "";
+  return std::string("CUDA_DEVICE_MAX_CONNECTIONS=") + asked + ": " + std::to_string(ours) +
+         " streams of this package and those of the program share these hardware queues, and a stream that "
+         "waits for another rank blocks its queue; unset the variable, or set it to 32";
 }
 
 bool DeviceStreams::sees_messages_in_order() const {
@@ -193,6 +209,9 @@ std::shared_ptr<DeviceStreams> Devices::find(c10::Device where) {
     fail(ErrorCode::InvalidUsage, "the current stream is being captured into a graph, and group ", group_,
          " has not been used on ", where.str(), " yet: run one collective of it before the capture");
   streams = std::make_shared<DeviceStreams>(where, *library, Env::get().lanes);
+  static std::atomic_flag warned;
+  if (const std::string shortage = shortage_of_queues(); !shortage.empty() && !warned.test_and_set())
+    log(LogLevel::Warn, "INIT", shortage);
   log(LogLevel::Info, "INIT", "group ", group_, ": messages of tensors on ", where.str(),
       " go through pinned host memory", gpu_aware_ ? ", until its first collective" : "");
   return streams;

@@ -21,12 +21,17 @@ namespace mpi_gdr::torch_binding {
 
 // Null: no library serves this type. Loaded at the first call.
 DeviceLibrary* device_library(c10::DeviceType type);
-// Warns once if the library, unlike torch, finds no device: the driver may be too old.
+// False if the library finds no device: the driver may be too old for it, though not for torch.
 bool serves_devices(c10::DeviceType type);
+// Logs once a process why a tensor uses the host fallback: a warning unless MPI_GDR_CUDA=off.
+void warn_of_fallback(c10::DeviceType type, bool sparse);
+// Why CUDA_DEVICE_MAX_CONNECTIONS is too small for our streams and one of the program; "": it is not.
+std::string shortage_of_queues();
 void use_device_library(c10::DeviceType type, DeviceLibrary* library);  // for tests
 
 class DeviceStreams {
  public:
+  static constexpr int kOtherStreams = 3;  // departures(), futures(), captured()
   DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes);
   ~DeviceStreams();
   DeviceStreams(const DeviceStreams&) = delete;

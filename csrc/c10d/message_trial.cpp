@@ -14,8 +14,8 @@ namespace mpi_gdr::torch_binding {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::int64_t kBytes = 1 << 20;  // more than an eager message
-constexpr std::chrono::seconds kPatience(2);
+constexpr std::size_t kAllocation = std::size_t{1} << 20;
+constexpr std::chrono::seconds kPatience(2), kDeadline(10);
 
 // Blocks the legacy stream, and with it most others, while a thread allocates and frees.
 class Busy {
@@ -49,7 +49,7 @@ class Busy {
   }
   void allocate_and_free() noexcept {
     try {
-      while (!over_) device_.release(device_.allocate(kBytes));
+      while (!over_) device_.release(device_.allocate(kAllocation));
     } catch (const std::exception&) {  // no memory to free
     }
   }
@@ -64,11 +64,12 @@ class Busy {
 
 }  // namespace
 
-MessageTrial::MessageTrial(DeviceStreams& on, int rank, int size)
-    : on_(on), before_((rank + size - 1) % size), after_((rank + 1) % size) {
-  const at::TensorOptions bytes = at::TensorOptions(on.where()).dtype(at::kByte);
-  memory_ =
-      std::make_shared<Memory>(Memory{at::full({kBytes}, rank % 255, bytes), at::full({kBytes}, 255, bytes)});
+MessageTrial::MessageTrial(DeviceStreams& on, int rank, int size, std::size_t bytes)
+    : on_(on), before_((rank + size - 1) % size), after_((rank + 1) % size), bytes_(bytes) {
+  const at::TensorOptions options = at::TensorOptions(on.where()).dtype(at::kByte);
+  const auto count = static_cast<std::int64_t>(bytes);
+  memory_ = std::make_shared<Memory>(
+      Memory{at::full({count}, rank % 255, options), at::full({count}, 255, options)});
   flag_ = on.device().make_flags(1);
   c10::impl::VirtualGuardImpl(on.where().type()).synchronizeStream(on.current());
   this_job().engine().serve(on.device());
@@ -76,12 +77,13 @@ MessageTrial::MessageTrial(DeviceStreams& on, int rank, int size)
 
 bool MessageTrial::run(Group& group) {
   const auto message = [&](bool send, const at::Tensor& tensor, int peer) {
-    return MessageCall{send, tensor.mutable_data_ptr(), kBytes, peer, group.max_tag()};
+    return MessageCall{send, tensor.mutable_data_ptr(), bytes_, peer, group.max_tag()};
   };
   IssueOptions options;
   options.name = "messages of a device's memory, tried";
   options.channel = Channel::PointToPoint;
   options.keepalive = memory_;
+  options.timeout = kDeadline;
   OperationPtr operation;
   bool in_time = false;
   {

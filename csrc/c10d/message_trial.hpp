@@ -12,17 +12,22 @@ namespace mpi_gdr::torch_binding {
 // call waits for a stream, and the stream for a message, both hang. Even a call without a stream may: another
 // thread that frees memory waits for the whole device with the runtime's lock.
 //
-// So each rank sends 1 MiB to the next one while a stream waits and a thread allocates and frees.
+// So each rank sends `bytes` to the next one while a stream waits and a thread allocates and frees.
 class MessageTrial {
  public:
-  MessageTrial(DeviceStreams& on, int rank, int size);  // allocates; waits for the current stream
-  // Blocks, on all ranks at about the same time, while no stream waits for a message. False if the message
-  // has not arrived after 2 s, or the device could not be kept busy. Throws as operations do.
+  // In the header, eager, rendezvous, and in pieces or by CUDA IPC.
+  static constexpr std::size_t kSizes[] = {8, 64 << 10, 1 << 20, 16 << 20};
+  // Allocates; waits for the current stream.
+  MessageTrial(DeviceStreams& on, int rank, int size, std::size_t bytes);
+  // Blocks for at most 10 s, on all ranks at about the same time, while no stream waits for a message. False
+  // if the message has not arrived after 2 s, or the device could not be kept busy. Throws as operations do;
+  // the group has failed then.
   bool run(Group& group);
 
  private:
   DeviceStreams& on_;
   const int before_, after_;
+  const std::size_t bytes_;
   struct Memory {
     at::Tensor sent, received;
   };

@@ -42,6 +42,8 @@ void TensorCall::note_device(const at::Tensor& tensor) {
   if (where_ && found != streams)
     fail(ErrorCode::InvalidUsage, name, ": tensors on ", where_->str(), " and on ", tensor.device().str(),
          " in one call, expected one device");
+  if (!found && !tensor.is_cpu() && !tensor.is_meta())
+    warn_of_fallback(tensor.device().type(), /*sparse=*/devices == nullptr);
   where_ = tensor.device();
   streams = found;
 }

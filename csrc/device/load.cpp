@@ -35,7 +35,8 @@ LoadedLibrary load(const Family& family, Env::Choice choice) {
 }  // namespace
 
 LoadedLibrary load_device_library(const std::string& path) {
-  if (access(path.c_str(), F_OK) != 0) return {nullptr, "not built: there is no " + path, path};
+  if (access(path.c_str(), F_OK) != 0)
+    return {nullptr, "not built: there is no " + path + " (`mpi-gdr info` shows why)", path};
   // Never unloaded: its threads, and those of its driver, need their code.
   void* const file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!file) {

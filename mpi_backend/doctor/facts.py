@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Mapping, MutableMapping
+from typing import Any
 
 from .. import _autoload, gpu_share, host, info, launchers, master_address, rendezvous, run
 from ..build_info import build_info
@@ -214,10 +215,11 @@ def refused_calls() -> dict[str, str]:
     return refused
 
 
-def gpus(extension: object) -> GpuFacts:
+def gpus(extension: Any) -> GpuFacts:
     """GPUs as torch and our CUDA library see them, without starting a device."""
-    problem = None
-    found = info.accelerator(bool(build_info().get("cuda")))
-    if extension is not None and found["type"] == "cuda" and build_info().get("cuda"):
-        problem = extension.cuda_info()["problem"]  # type: ignore[attr-defined]
-    return GpuFacts(found, _autoload.problems.get(gpu_share.VARIABLE), problem)
+    record, problem, queues = build_info(), None, None
+    found = info.accelerator(bool(record.get("cuda")))
+    if extension is not None and found["type"] == "cuda":
+        cuda = extension.cuda_info()
+        problem, queues = record.get("no_cuda") or cuda["problem"], cuda["queues"]
+    return GpuFacts(found, _autoload.problems.get(gpu_share.VARIABLE), problem, queues)

@@ -49,11 +49,13 @@ class Meeting(NamedTuple):
 
 
 class GpuFacts(NamedTuple):
-    """`shortage`: why this rank has no GPU; `problem`: why our CUDA library cannot be used."""
+    """`shortage`: why this rank has no GPU; `problem`: why our CUDA library cannot be used; `queues`: why
+    CUDA_DEVICE_MAX_CONNECTIONS is too small."""
 
     accelerator: AcceleratorInfo
     shortage: str | None
     problem: str | None
+    queues: str | None = None
 
 
 def _nothing(*_: Any) -> None:

@@ -255,6 +255,8 @@ def check_gpus(site: Site) -> Iterator[Finding]:
     if not accelerator["type"]:
         yield Finding("good", "none that torch can use: tensors are on the CPU")
         return
+    if facts.queues and not facts.problem:
+        yield Finding("remark", facts.queues, page="docs/gpu.md#what-waits-for-what")
     text = f"{accelerator['count']} x {accelerator['type']}, {accelerator['path']}"
     if facts.problem:
         yield Finding(

@@ -1,5 +1,7 @@
 """`mpi-gdr doctor`: a node and the network, with facts of working and broken sites."""
 
+from types import SimpleNamespace
+
 import pytest
 from support.sites import (
     ALONE,
@@ -17,7 +19,7 @@ from support.sites import (
 )
 
 from mpi_backend import descriptors
-from mpi_backend.doctor import network, node
+from mpi_backend.doctor import facts, network, node
 from mpi_backend.doctor.findings import GpuFacts
 
 # ---- between the nodes ------------------------------------------------------------------------------------
@@ -219,7 +221,7 @@ def test_containers(tmp_path, links, case, level, text):
 
 def gpus(count, path="on streams of the device", **problems):
     accelerator = {"type": "cuda" if count else None, "count": count, "path": path}
-    return lambda: GpuFacts(accelerator, problems.get("shortage"), problems.get("problem"))
+    return lambda: GpuFacts(accelerator, *(problems.get(name) for name in ("shortage", "problem", "queues")))
 
 
 @pytest.mark.parametrize(
@@ -235,3 +237,17 @@ def gpus(count, path="on streams of the device", **problems):
 )
 def test_gpus(tmp_path, case, level):
     assert only(node.check_gpus, tmp_path, **case).level == level
+
+
+def test_too_few_hardware_queues(tmp_path):
+    text = "CUDA_DEVICE_MAX_CONNECTIONS=1: 7 streams"
+    first, second = found(node.check_gpus, tmp_path, gpus=gpus(1, queues=text))
+    assert (first.level, first.what, second.level) == ("remark", text, "good")
+
+
+def test_why_there_is_no_cuda_library(monkeypatch):
+    found = {"type": "cuda", "count": 1, "path": "copies through host memory, blocking"}
+    monkeypatch.setattr(facts.info, "accelerator", lambda built: found)
+    monkeypatch.setattr(facts, "build_info", lambda: {"cuda": None, "no_cuda": "no nvcc found"})
+    extension = SimpleNamespace(cuda_info=lambda: {"problem": "not built", "queues": None})
+    assert facts.gpus(extension).problem == "no nvcc found"

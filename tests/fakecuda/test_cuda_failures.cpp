@@ -52,6 +52,23 @@ TEST(a_device_whose_first_calls_fail_is_none) {
     });
 }
 
+TEST(which_devices_see_network_writes_in_order) {
+  const struct {
+    const char *ordering, *capability, *c2c, *flush;
+    bool sees;
+  } kinds[] = {{"0", "9", "0", "0", false},  {"100", "8", "0", "0", false}, {"200", "8", "0", "0", false},
+               {"100", "9", "0", "0", true}, {"200", "9", "0", "0", true},  {"100", "9", "1", "0", false},
+               {"0", "8", "0", "1", true},   {"100", "9", "1", "1", false}};
+  for (const auto& kind : kinds)
+    run([&] {
+      ::setenv("FAKECUDA_ORDERING", kind.ordering, 1);
+      ::setenv("FAKECUDA_CAPABILITY", kind.capability, 1);
+      ::setenv("FAKECUDA_C2C", kind.c2c, 1);
+      ::setenv("FAKECUDA_FLUSH", kind.flush, 1);
+      CHECK(load_device(0).orders_remote_writes() == kind.sees);
+    });
+}
+
 TEST(calls_that_fail_are_named_and_leave_no_error_behind) {
   const auto expect = [](const char* function, const std::function<void(Device&)>& use) {
     run([=] {

@@ -27,10 +27,13 @@ has_driver = any(
 without_driver = pytest.mark.skipif(has_driver, reason="this machine has a driver of NVIDIA")
 
 
+REMOVED = ("MPI_GDR_CUDA", "CUDA_DEVICE_MAX_CONNECTIONS")
+
+
 def cuda_info(**environment: str) -> dict:
     """A new process's report, as each loads the library once."""
     code = "import json; from mpi_backend.extension import _C; print(json.dumps(_C.cuda_info()))"
-    env = {k: v for k, v in os.environ.items() if k != "MPI_GDR_CUDA"} | environment
+    env = {k: v for k, v in os.environ.items() if k not in REMOVED} | environment
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -76,6 +79,13 @@ def test_without_a_driver_there_is_no_device_and_a_reason() -> None:
     found = cuda_info()
     assert found["devices"] == []
     assert found["problem"] == "no NVIDIA driver (libcuda.so.1) on this machine"
+
+
+@pytest.mark.parametrize(("asked", "too_few"), [(None, False), ("32", False), ("8", False), ("7", True)])
+def test_hardware_queues_for_our_streams_and_one_of_the_program(asked, too_few) -> None:
+    shortage = cuda_info(**({"CUDA_DEVICE_MAX_CONNECTIONS": asked} if asked else {}))["queues"]
+    assert shortage is None or shortage.startswith("CUDA_DEVICE_MAX_CONNECTIONS=7: 7 streams of this package")
+    assert bool(shortage) == too_few
 
 
 def test_off_loads_nothing() -> None:
@@ -125,3 +135,5 @@ def test_info_shows_what_was_built() -> None:
     built = "with 13.0 for sm_80, sm_90, PTX"
     assert info.cuda_build(record) == {"built": built, "devices": [], "problem": None}
     assert info.cuda_build({}) == {"built": None, "devices": [], "problem": None}
+    record = {"cuda": None, "no_cuda": "no nvcc found"}
+    assert info.cuda_build(record) == {"built": None, "devices": [], "problem": "no nvcc found"}

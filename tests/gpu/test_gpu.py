@@ -98,20 +98,32 @@ WAYS = {
             "SPMD_LOGGED": "are passed to MPI by address",
         },
     ),
-    # It announces by MVP_USE_CUDA that it takes device pointers.
     "an MPI that calls CUDA": (
         2,
         ONE,
         "another_thread or log_shows",
         {
-            "MPI_GDR_GPU_AWARE": "auto",
-            "MVP_USE_CUDA": "1",
+            "MPI_GDR_GPU_AWARE": "on",
             "MPI_GDR_IPC": "off",
-            "FAKECUDA_FLUSH": "1",
             "FAKECUDA_WAITS": "1",
             "MPI_GDR_DEBUG": "INFO",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
             "SPMD_LOGGED": "its messages did not progress while a stream waited",
+            "LD_PRELOAD": str(simgpu_build.FOLDER / "libcuda_in_mpi.so"),
+        },
+    ),
+    # Like one whose long messages need CUDA IPC, on memory without it.
+    "an MPI that refuses long messages": (
+        2,
+        EIGHT,
+        "another_thread or log_shows",
+        {
+            "MPI_GDR_GPU_AWARE": "on",
+            "MPI_GDR_IPC": "off",
+            "MPI_CALLS_CUDA_REFUSES": "65536",
+            "MPI_GDR_DEBUG": "INFO",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": "go through pinned host memory: messages of a device's memory, tried",
             "LD_PRELOAD": str(simgpu_build.FOLDER / "libcuda_in_mpi.so"),
         },
     ),
@@ -132,6 +144,26 @@ WAYS = {
             "FAKECUDA_SLICE_US": "100",
             "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
             "SPMD_LOGGED": "share simgpu:0 without MPS",
+        },
+    ),
+    "devices that do not reach each other": (
+        2,
+        EIGHT,
+        "log_shows",
+        {
+            "FAKECUDA_PEERS": "0",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": "WARN INIT group 0: devices share no memory: rank ",
+        },
+    ),
+    "a program that asked for one hardware queue": (
+        2,
+        EIGHT,
+        "log_shows",
+        {
+            "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": "WARN INIT CUDA_DEVICE_MAX_CONNECTIONS=1: 7 streams",
         },
     ),
     "a host that waits": (2, EIGHT, "lifetimes or cannot_be_captured", {"MPI_GDR_BLOCKING_WAIT": "on"}),

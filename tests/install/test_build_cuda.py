@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from support.building import GIVE_UP, ROOT, load_setup, script
@@ -30,20 +31,22 @@ def find_cuda(no_cuda, tmp_path):
     program = load_setup().find_cmake()
     no_cuda.setenv("PATH", "/none")
 
-    def run(torch="", cmake="", packages="/none"):
+    def run(torch="", cmake="", packages="/none", driver="/none"):
         file = tmp_path / "probe.cmake"
         file.write_text(
             f"set(MPI_GDR_TORCH_CUDA {torch})\nset(MPI_GDR_PYTHON_PACKAGES {packages})\n{GIVE_UP}"
             "set(CMAKE_CXX_COMPILER c++)\n"
-            "set(CUDA_FOLDER /none)\nset(CMAKE_FIND_USE_CMAKE_SYSTEM_PATH OFF)\n"
+            f"set(CUDA_FOLDER /none)\nset(CUDA_DRIVER {driver})\nset(CMAKE_FIND_USE_CMAKE_SYSTEM_PATH OFF)\n"
             f"{f'set(CMAKE_VERSION {cmake})' if cmake else ''}\n"
             f"include({ROOT}/csrc/device/cuda/find.cmake)\n"
             'message(STATUS "FOUND ${MPI_GDR_NVCC}|${MPI_GDR_CUDA_VERSION}|${MPI_GDR_CUDA_ARCHITECTURES}")\n'
+            'message(STATUS "WITHOUT ${MPI_GDR_NO_CUDA}")\n'
         )
         command = [program, "-P", str(file)]
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         output = " ".join(result.stderr.split())
         found = re.search(r"FOUND (.*)\|(.*)\|(.*)", result.stdout)
+        run.reason = re.search(r"WITHOUT (.*)|$", result.stdout)[1]
         return (found.groups() if found else None), output
 
     return run
@@ -52,8 +55,8 @@ def find_cuda(no_cuda, tmp_path):
 def test_cuda_may_be_refused(no_cuda, find_cuda, tmp_path):
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "off")
-    found, output = find_cuda()
-    assert found[0] == "" and output == ""
+    found, output = find_cuda(torch="13.0", driver="/dev/null")
+    assert found[0] == "" and output == "" and find_cuda.reason == "MPI_GDR_BUILD_CUDA=off"
 
 
 def test_an_old_cmake_leaves_cuda_out_and_goes_on(no_cuda, find_cuda, tmp_path):
@@ -80,9 +83,33 @@ def test_the_places_of_nvcc_in_order(no_cuda, find_cuda, tmp_path):
 def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(no_cuda, find_cuda):
     found, output = find_cuda()
     assert found[0] == "" and "without CUDA: no nvcc found" in output
+    assert find_cuda.reason.startswith("no nvcc found in $CUDACXX")
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
     found, output = find_cuda()
     assert found is None and "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in output
+
+
+def test_with_a_driver_and_a_torch_for_cuda_a_missing_nvcc_is_an_error(no_cuda, find_cuda, tmp_path):
+    for torch, driver in (("", "/dev/null"), ("13.0", "/none")):
+        found, output = find_cuda(torch=torch, driver=driver)
+        assert found[0] == "" and "without CUDA: no nvcc found" in output
+    found, output = find_cuda(torch="13.0", driver="/dev/null")
+    assert found is None and "no nvcc found" in output and "=off builds without it" in output
+    names = ("cuda-nvcc", "cuda-runtime", "cuda-crt", "nvvm", "cuda-cccl")
+    assert f"`pip install {' '.join(f'nvidia-{name}==13.0.*' for name in names)}` brings nvcc" in output
+    found, output = find_cuda(torch="12.8", driver="/dev/null")
+    assert found is None and "Install the toolkit of CUDA 12.8" in output
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", status=1))
+    found, output = find_cuda(torch="13.0", driver="/dev/null")
+    assert found is None and "does not build one kernel" in output and "nvidia-cuda-nvcc==13.0.*" in output
+
+
+def test_nvcc_from_python_packages_links_libraries_in_lib(no_cuda, find_cuda, tmp_path):
+    """nvcc itself looks in lib64."""
+    nvcc = Path(nvcc_in(tmp_path / "nvidia" / "cu13" / "bin"))
+    nvcc.write_text(nvcc.read_text().replace("exit 0", f'exit 0\necho "$*" > {tmp_path}/options'))
+    assert find_cuda(packages=tmp_path)[0][0] == str(nvcc)
+    assert f" -L{tmp_path}/nvidia/cu13/lib " in (tmp_path / "options").read_text()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ PROGRAM = Path(__file__).parent / "programs" / "selection.py"
 VALUES = {
     "MPI_GDR_DEBUG": ("not DETAIL", "DETAIL"),
     "MPI_GDR_BITS": ("order", "exact"),
+    "MPI_GDR_GPU_AWARE": ("off", "auto"),
     "MPI_GDR_BOOTSTRAP": ("auto", "store"),
     "MPI_GDR_SECRET": ("0" * 64, "1" * 64),
     "MPI_GDR_SELECT": ("barrier:native", "barrier:flag"),

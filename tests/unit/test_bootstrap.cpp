@@ -306,7 +306,7 @@ TEST(launcher_variables_are_read_and_scrubbed) {
     CHECK(wrong.find(part) != std::string::npos);
   CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 1) == "");
   setenv("RDMAV_FORK_SAFE", "0", 1);
-  set_fabric_environment();
+  set_fabric_environment(/*gpu_aware=*/false);
   CHECK(std::string(getenv("RDMAV_FORK_SAFE")) == "0" && std::string(getenv("IBV_FORK_SAFE")) == "1");
   scrub_launcher_environment();
   for (const char* variable : {"PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE"})

@@ -89,20 +89,23 @@ DriverDevice::DriverDevice(int index) : index_(index) {
   CUdevice device;
   check(d.device_get(&device, index), "cuDeviceGet", index);
   check(d.primary_context_retain(&context_, device), "cuDevicePrimaryCtxRetain", index);
-  const auto has = [&](CUdevice_attribute attribute) {
+  const auto has = [&](CUdevice_attribute attribute, int at_least = 1) {
     int value = 0;
-    return d.device_get_attribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+    return d.device_get_attribute(&value, attribute, device) == CUDA_SUCCESS && value >= at_least;
   };
   stream_flags_ = d.stream_wait && d.stream_write && has(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
   // A flag, in host memory, may overtake what a network card writes into device memory (GPUDirect): the wait
-  // must flush such writes, or later kernels could read old data. A device that cannot flush may order them
-  // itself.
-  wait_flags_ = CU_STREAM_WAIT_VALUE_GEQ;
-  orders_remote_writes_ = has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);  // from "owner" on
-  if (stream_flags_ && has(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)) {
-    wait_flags_ |= CU_STREAM_WAIT_VALUE_FLUSH;
-    orders_remote_writes_ = true;
-  }
+  // must flush such writes, or later kernels could read old data. Devices before Hopper need the flush
+  // whatever ordering they report. Over C2C (Grace Hopper) the flag takes another link, so neither helps.
+  int flushes = 0;
+  d.device_get_attribute(&flushes, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, device);
+  const bool flushed = stream_flags_ && (flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_MEMOPS) != 0;
+  wait_flags_ = CU_STREAM_WAIT_VALUE_GEQ | (flushed ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
+  const bool ordered =
+      has(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9) &&
+      has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER);
+  orders_remote_writes_ =
+      (flushed || ordered) && !has(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES);
   int shared = 1;
   takes_turns_ = d.device_get_attribute(&shared, kMpsEnabled, device) == CUDA_SUCCESS && shared == 0;
 }

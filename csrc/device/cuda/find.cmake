@@ -1,5 +1,5 @@
-# Sets MPI_GDR_NVCC, the compiler of the CUDA library (empty: it is not built), MPI_GDR_CUDA_VERSION and
-# MPI_GDR_CUDA_ARCHITECTURES. CMakeLists.txt includes it once for a build folder, setup.py each time.
+# Sets MPI_GDR_NVCC, the compiler of the CUDA library (empty: it is not built, for the reason in MPI_GDR_NO_CUDA),
+# MPI_GDR_CUDA_VERSION and MPI_GDR_CUDA_ARCHITECTURES. Included once for a build folder, and by setup.py each time.
 # Variables of the environment: MPI_GDR_BUILD_CUDA=auto|on|off, MPI_GDR_CUDA_ARCHITECTURES, CUDACXX, CUDA_HOME, CUDA_PATH.
 # From setup.py:
 #   MPI_GDR_TORCH_CUDA       torch's CUDA, such as "12.8"; "": none
@@ -7,6 +7,9 @@
 set(OLDEST 12)  # the first nvcc with C++20
 if(NOT DEFINED CUDA_FOLDER)
   set(CUDA_FOLDER /usr/local/cuda)
+endif()
+if(NOT DEFINED CUDA_DRIVER)
+  set(CUDA_DRIVER /dev/nvidiactl /usr/lib*/libcuda.so.1 /usr/lib/*/libcuda.so.1)
 endif()
 
 string(STRIP "$ENV{MPI_GDR_BUILD_CUDA}" wanted)
@@ -52,7 +55,8 @@ torch may be too old for it, so that CUDA ${of_torch} is needed" PARENT_SCOPE)
     list(GET architectures -1 newest)
     set(probe ${CMAKE_CURRENT_BINARY_DIR}/probe)
     file(WRITE ${probe}.cu "__global__ void probe(int* p) { *p = 1; }\nvoid run(int* p) { probe<<<1, 1>>>(p); }\n")
-    execute_process(COMMAND ${nvcc} -std=c++20 -arch=sm_${newest} -cudart=static -shared -Xcompiler=-fPIC
+    get_filename_component(home ${nvcc}/../.. ABSOLUTE)  # nvcc looks in lib64, NVIDIA's packages for Python have lib
+    execute_process(COMMAND ${nvcc} -std=c++20 -arch=sm_${newest} -cudart=static -shared -Xcompiler=-fPIC -L${home}/lib
       -ccbin=${CMAKE_CXX_COMPILER} ${probe}.cu -o ${probe}.so RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE said)
     if(NOT status EQUAL 0)
       string(REGEX MATCH "[^\n]*(error|fatal|cannot find)[^\n]*" said "${said}")
@@ -62,7 +66,9 @@ torch may be too old for it, so that CUDA ${of_torch} is needed" PARENT_SCOPE)
 endfunction()
 
 set(nvcc "")
+set(problem "MPI_GDR_BUILD_CUDA=off")
 if(NOT wanted STREQUAL off)
+  set(problem "")
   set(places $ENV{CUDACXX})
   foreach(home $ENV{CUDA_HOME} $ENV{CUDA_PATH})
     list(APPEND places ${home}/bin/nvcc)
@@ -77,13 +83,26 @@ if(NOT wanted STREQUAL off)
     set(problem "no nvcc found in $CUDACXX, $CUDA_HOME, $CUDA_PATH, on PATH, in ${CUDA_FOLDER} or among Python's packages: \
 install the toolkit of CUDA ${OLDEST} or newer for it")
   endif()
+  file(GLOB driver ${CUDA_DRIVER})
   if(NOT problem)
     set(nvcc ${MPI_GDR_FOUND_NVCC})
   elseif(wanted STREQUAL on)
     give_up("MPI_GDR_BUILD_CUDA=on, but ${problem}.")
+  elseif(problem AND driver AND MPI_GDR_TORCH_CUDA)  # without, tensors are copied through the host
+    set(cure "Install the toolkit of CUDA ${MPI_GDR_TORCH_CUDA}")
+    if(MPI_GDR_TORCH_CUDA VERSION_GREATER_EQUAL 13)  # NVIDIA's packages for Python have nvcc since then
+      set(cure "`pip install")
+      foreach(package cuda-nvcc cuda-runtime cuda-crt nvvm cuda-cccl)
+        string(APPEND cure " nvidia-${package}==${MPI_GDR_TORCH_CUDA}.*")
+      endforeach()
+      string(APPEND cure "` brings nvcc")
+    endif()
+    give_up("torch is for CUDA ${MPI_GDR_TORCH_CUDA} and this machine has NVIDIA's driver, but the CUDA library cannot be \
+built: ${problem}. ${cure}; MPI_GDR_BUILD_CUDA=off builds without it.")
   else()
     message(NOTICE "mpi-gdr: without CUDA: ${problem}.")
   endif()
 endif()
 set(MPI_GDR_NVCC "${nvcc}" CACHE INTERNAL "")
+set(MPI_GDR_NO_CUDA "${problem}" CACHE INTERNAL "For setup.py")
 set(MPI_GDR_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "Compute capabilities, such as 80;90" FORCE)

@@ -95,16 +95,20 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
       if (r != rank_) {
         segments_[at] = map_file_of(theirs.pid, theirs.file, segment_bytes_);
         if (!segments_[at] || std::memcmp(segments_[at], &theirs.nonce, sizeof theirs.nonce) != 0)
-          return refuse("'s flags cannot be mapped");
+          return refuse("'s flags cannot be mapped: the ranks of a node need one PID namespace");
         staging_[at] =
             static_cast<std::byte*>(device_.import_memory({theirs.handle.data(), theirs.handle_bytes}));
       }
       device_.register_host(segments_[at], segment_bytes_);
       registered_[at] = true;
       if (r != rank_ && !arrives(r, theirs.nonce))
-        return refuse(": this device cannot write and read that rank's memory correctly");
+        return refuse(
+            ": this device cannot write and read that rank's memory correctly; switch off the IOMMU or PCIe "
+            "ACS");
     } catch (const Error& e) {
-      return refuse(std::string(": ") + e.what());
+      return refuse(std::string(": ") + e.what() +
+                    "; each rank must see all GPUs of its node, with peer access and without MIG (Slurm: "
+                    "--gpus-per-node instead of --gpus-per-task)");
     }
     crowded_ |= r != rank_ && theirs.identity == tickets[static_cast<std::size_t>(rank_)].identity;
     flags_[at] = reinterpret_cast<Line*>(static_cast<std::byte*>(segments_[at]) + kPage);

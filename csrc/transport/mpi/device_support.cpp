@@ -1,12 +1,11 @@
-// Whether the library is "GPU-aware". Only a definite answer counts: a wrong guess crashes the library.
+// Asks the library whether it is "GPU-aware", by functions that MPI 3.1 does not have.
 #include <dlfcn.h>
 #include <mpi.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <iterator>
+#include <optional>
 
+#include "bootstrap/environment.hpp"
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
 
@@ -31,26 +30,22 @@ bool allocates_cuda() {
   return code == MPI_SUCCESS && found && std::strstr(kinds, "cuda");
 }
 
-bool is_set(const char* variable) {
-  const char* const value = std::getenv(variable);
-  return value && *value && std::strcmp(value, "0") != 0;
-}
-
 }  // namespace
 
 bool MpiNetwork::gpu_aware() const {
+  std::optional<bool> answer;
   // MPICH 4 and its derivatives; kind 0 of GPU is CUDA's (mpi_proto.h: MPIX_GPU_SUPPORT_CUDA).
   if (const auto query = symbol<int (*)(int, int*)>("MPIX_GPU_query_support");
       query && family() == MpiFamily::Mpich) {
     int flag = 0;
-    if (query(0, &flag) == MPI_SUCCESS && flag) return true;
+    answer = query(0, &flag) == MPI_SUCCESS && flag;
   }
   // Open MPI, MVAPICH2-GDR.
-  if (const auto query = symbol<int (*)()>("MPIX_Query_cuda_support"); query && query() == 1) return true;
-  // Their libraries take such addresses if, and only if, these are set; not so MVAPICH 4's MVP_ENABLE_GPU.
-  constexpr const char* kSwitches[] = {"MV2_USE_CUDA", "MVP_USE_CUDA", "MPICH_GPU_SUPPORT_ENABLED",
-                                       "I_MPI_OFFLOAD"};
-  return allocates_cuda() || std::any_of(std::begin(kSwitches), std::end(kSwitches), is_set);
+  if (const auto query = symbol<int (*)()>("MPIX_Query_cuda_support"); query && answer != true)
+    answer = query() == 1;
+  if (!answer && allocates_cuda()) answer = true;
+  const NetworkInfo i = info();
+  return is_gpu_aware(i.version, i.device, answer);
 }
 
 }  // namespace mpi_gdr::mpi

@@ -120,7 +120,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
                                ? static_cast<std::size_t>(std::count(nodes.begin(), nodes.end(), own_node))
                                : (local_size ? std::strtoul(local_size, nullptr, 10) : 0);
   check_shared_memory(o, nodes, all, here);
-  set_fabric_environment();
+  set_fabric_environment(Env::get().gpu_aware != Env::Choice::Off);
   std::vector<const char*> confined;
   if (here == all.size() && MpiNetwork::family() == MpiFamily::Mpich && share_namespaces(o, all))
     confined = set_one_host_environment();

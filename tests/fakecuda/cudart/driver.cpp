@@ -87,11 +87,17 @@ FAKECUDA_API CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attrib
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
       *value = Settings::get().stream_words != 0;
       return CUDA_SUCCESS;
-    case CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES:
-      *value = Settings::get().flush != 0;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+      *value = Settings::get().flush ? CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_MEMOPS : 0;
       return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
-      *value = 0;
+      *value = static_cast<int>(Settings::get().ordering);
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      *value = static_cast<int>(Settings::get().capability);
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
+      *value = Settings::get().c2c != 0;
       return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
       *value = Settings::get().slice_us == 0;

@@ -31,6 +31,9 @@ struct Settings {
   std::uint64_t peers;         // PEERS, 0: devices cannot access each other's memory
   std::uint64_t stream_words;  // STREAM_WORDS, 0: no stream memory operations
   std::uint64_t flush;         // FLUSH, 1: they can flush earlier writes from the network
+  std::uint64_t ordering;      // ORDERING of writes from the network: 0, 100 (owner) or 200 (all devices)
+  std::uint64_t capability;    // CAPABILITY, the major version
+  std::uint64_t c2c;           // C2C, 1: the device uses the host's page tables, like Grace Hopper
   std::uint64_t elsewhere;     // ELSEWHERE, 1: devices see pinned and registered memory at other addresses
   // WAITS, 1: allocation, loading, and submission to a full queue wait for the device and block other calls
   std::uint64_t waits;

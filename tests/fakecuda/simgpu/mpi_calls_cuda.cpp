@@ -1,6 +1,7 @@
 // Preloaded into ranks: an MPI library that accepts GPU addresses and, like such libraries, copies by CUDA
 // calls on its own stream when a message is posted. The installed MPI library moves the bytes, since it can
-// read the software GPU's memory.
+// read the software GPU's memory. With MPI_CALLS_CUDA_REFUSES it copies nothing, and sends of at least that
+// many bytes from a GPU fail.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -39,14 +40,25 @@ void expect(cudaError_t status, const char* call) {
 #define CUDA(name, ...) \
   expect(reinterpret_cast<decltype(&name)>(find("libcudart.so", #name))(__VA_ARGS__), #name)
 
-// Copies one byte if it is on a device.
-void touch(const void* memory) {
-  if (!find("libcudart.so", "cudaMemcpyAsync")) return;
+// The device's number; -1: host memory.
+int device_of(const void* memory) {
+  if (!find("libcudart.so", "cudaMemcpyAsync")) return -1;
   cudaPointerAttributes attributes;
   CUDA(cudaPointerGetAttributes, &attributes, memory);
-  if (attributes.type != cudaMemoryTypeDevice) return;
+  return attributes.type == cudaMemoryTypeDevice ? attributes.device : -1;
+}
+
+int refused_bytes() {
+  static const char* const from = std::getenv("MPI_CALLS_CUDA_REFUSES");
+  return from ? std::atoi(from) : 0;
+}
+
+// Copies one byte if it is on a device.
+void touch(const void* memory) {
+  const int device = device_of(memory);
+  if (device < 0 || refused_bytes() > 0) return;
   static thread_local cudaStream_t stream = nullptr;
-  CUDA(cudaSetDevice, attributes.device);
+  CUDA(cudaSetDevice, device);
   if (!stream) CUDA(cudaStreamCreateWithFlags, &stream, cudaStreamNonBlocking);
   char byte;
   CUDA(cudaMemcpyAsync, &byte, memory, 1, cudaMemcpyDefault, stream);
@@ -65,6 +77,7 @@ extern "C" __attribute__((visibility("default"))) int MPI_Isend(const void* data
                                                                 MPI_Datatype type, int peer, int tag,
                                                                 MPI_Comm comm, MPI_Request* request) {
   if (count > 0) touch(data);
+  if (refused_bytes() > 0 && count >= refused_bytes() && device_of(data) >= 0) return MPI_ERR_OTHER;
   return call<decltype(&MPI_Isend)>("PMPI_Isend", data, count, type, peer, tag, comm, request);
 }
 

@@ -179,9 +179,13 @@ def test_another_thread_frees_memory_while_messages_move(rank, size):
 @pytest.mark.simulated
 @pytest.mark.skipif("SPMD_LOGGED" not in os.environ, reason="simulated only, on a GPU whose log is looked at")
 def test_the_log_shows_what_the_ranks_found():
-    dist.all_reduce(torch.zeros(1, device=DEVICE))
+    for group in (None, dist.new_group()):
+        dist.all_reduce(torch.zeros(1, device=DEVICE), group=group)
     log = Path(os.environ["MPI_GDR_DEBUG_FILE"].replace("%p", str(os.getpid()))).read_text()
-    assert os.environ["SPMD_LOGGED"] in log
+    expected = os.environ["SPMD_LOGGED"]
+    assert expected in log
+    if expected.startswith("WARN INIT "):  # once a process
+        assert log.count("WARN INIT ") == 1
 
 
 def collectives_beside_messages(rank, size, waiting):
