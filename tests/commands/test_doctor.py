@@ -178,7 +178,7 @@ def test_the_stores_port(tmp_path):
     assert [f.level for f in ask(why_no_listener=lambda port: "in use" if port == 29500 else "")] == ["bad"]
     taken = ask(why_no_listener=lambda port: "in use", meeting=COMPUTED)
     assert [f.level for f in taken] == ["remark"] and "takes another one" in taken[0].cost
-    assert ask(meeting=Meeting("n1", "no", False))[0].what == "MASTER_PORT=no is no port"
+    assert ask(meeting=Meeting("n1", "no", False))[0].what == "MASTER_PORT=no is not a port"
     agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
     assert ask(env=agent, why_no_listener=lambda port: "in use") == []
 
