@@ -182,6 +182,9 @@ Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   check_agreement(request.name, meeting.members);
   if (const std::string& choices = meeting.members[0].choices; !choices.empty()) try {
       meeting.choices = parse_choices(choices);
+      if (request.rank == 0)
+        log(LogLevel::Info, "COLL", "group ", request.name, ": ", meeting.choices.size(),
+            " remembered choice(s) of algorithms");
     } catch (const Error& error) {  // equal on all ranks
       log(LogLevel::Warn, "COLL", "remembered choices of group ", request.name, ": ", error.what());
     }

@@ -58,8 +58,9 @@ def test_a_later_job_begins_with_it(jobs):
         words[3:] = [rival, "1.5"]
         remembered = text.replace(line, " ".join(words))
         path.write_text(remembered)
-        later, _ = jobs.run()
+        later, output = jobs.run(MPI_GDR_DEBUG="INFO")
         assert set(later["ran"]) == {rival}, later["ran"]
+        assert output.count("1 remembered choice(s) of algorithms") == 1, output
         assert [row["speedup"] for row in later["first"]] == [1.5]
         assert path.read_text() == remembered  # nothing was measured
         shown = mpi_gdr("info", "--choices", XDG_CACHE_HOME=str(jobs.cache)).stdout
