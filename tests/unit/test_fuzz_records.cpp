@@ -259,11 +259,17 @@ TEST(rows_of_the_selection_table) {
 }
 
 TEST(texts_of_proc) {
+  const std::string stat = "4711 (a) b) S 1 4711 4711 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 3 0 987654 1";
+  const std::string status = "Name:\tx\nCoreDumping:\t1\nThreads:\t2\n";
+  CHECK(parse_process_stat(stat).state == 'S' && parse_process_stat(stat).started == 987654);
+  for (std::size_t length = 0; length < stat.rfind("987654"); ++length)
+    CHECK(parse_process_stat(stat.substr(0, length)).started == 0);
+  CHECK(dumps_core(status) && !dumps_core(status.substr(0, status.find("1\n"))));
   Mutator mutate;
   for (int turn = 0; turn < kTurns; ++turn) {
-    parse_process_stat(
-        mutate.bent("4711 (a) b) S 1 4711 4711 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 3 0 987654 1"));
-    dumps_core(mutate.bent("Name:\tx\nCoreDumping:\t1\nThreads:\t2\n"));
+    const std::string bent = mutate.bent(stat);
+    CHECK(bent.find(')') != bent.npos || parse_process_stat(bent).state == '?');
+    dumps_core(mutate.bent(status));
   }
 }
 

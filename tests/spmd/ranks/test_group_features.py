@@ -182,7 +182,7 @@ def test_memory_of_the_group(rank, size):
 # ---- errors and ends --------------------------------------------------------------------------------------
 
 
-def test_shutdown_twice_and_after_abort():
+def test_shutdown_twice_and_after_abort(size):
     group = dist.new_group()
     backend = backend_of(group)
     backend.shutdown()
@@ -195,6 +195,9 @@ def test_shutdown_twice_and_after_abort():
     backend.abort()
     backend.shutdown()
     dist.destroy_process_group(group)
+    total = torch.ones(1)
+    dist.all_reduce(total)  # other groups go on
+    assert total == size
 
 
 def test_work_reports_results_that_could_not_be_written(rank, size):

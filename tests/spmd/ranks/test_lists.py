@@ -123,7 +123,11 @@ def test_all_to_all_of_mixed_shapes_and_views(rank, size):
 
 
 def test_all_to_all_of_nothing(size):
-    dist.all_to_all(empties(torch.float32, [0] * size), empties(torch.float32, [0] * size))
+    outputs = empties(torch.float32, [0] * size)
+    dist.all_to_all(outputs, empties(torch.float32, [0] * size))
+    assert all(output.numel() == 0 for output in outputs)
+    dist.all_to_all(outputs := empties(torch.float32, [1] * size), [torch.tensor([3.0])] * size)
+    assert torch.cat(outputs).eq(3).all()  # the next call matches the next one of the others
 
 
 def test_in_place(rank, size):
