@@ -42,18 +42,18 @@ def run(command: Sequence[str], env: Mapping[str, str]) -> int:
             process = subprocess.Popen(list(command), env={**env, **found}, preexec_fn=unblock(before))
             while process.poll() is None:
                 received = signal.sigwaitinfo(awaited)
-                # Forwards signals of processes; a terminal's have reached the command already.
+                # Forwards signals that a process sent. The terminal sends its signals to the command, too.
                 if received.si_signo != signal.SIGCHLD and received.si_code <= 0:
                     process.send_signal(received.si_signo)
         return process.returncode
     finally:
         while signal.sigtimedwait(awaited, 0) is not None:
-            pass  # late signals were for the command, too
+            pass  # the command has ended: discards signals that came too late for it
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def unblock(mask: Iterable[int]) -> Callable[[], object]:
-    """For a child, whose program would inherit the blocked signals."""
+    """Returns a preexec_fn that sets `mask`. Without it the child's program inherits the blocked signals."""
     return lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
@@ -66,7 +66,7 @@ def daemon(env: Mapping[str, str], mask: Iterable[int] = ()) -> Iterator[dict[st
     folder = tempfile.mkdtemp(prefix="mpi-gdr-mps-", dir="/tmp")
     found = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
     own = {**env, **found}
-    # Given indices, the daemon would renumber the GPUs, and the ranks' indices would mean others.
+    # With a list of indices the daemon renumbers the GPUs, and the ranks' indices select wrong ones.
     if any(entry.strip().isdecimal() for entry in env.get("CUDA_VISIBLE_DEVICES", "").split(",")):
         del own["CUDA_VISIBLE_DEVICES"]
     try:
@@ -93,7 +93,7 @@ def control(env: Mapping[str, str], mask: Iterable[int], *arguments: str, input_
                 stderr=subprocess.STDOUT,
                 text=True,
                 preexec_fn=unblock(mask),
-                start_new_session=True,  # Ctrl-C is for the ranks, which end cleanly while the daemon runs
+                start_new_session=True,  # Ctrl-C must not end the daemon before the ranks
             )
             process.communicate(input_text, timeout=SECONDS)
         except subprocess.TimeoutExpired:
@@ -109,7 +109,7 @@ def control(env: Mapping[str, str], mask: Iterable[int], *arguments: str, input_
 
 
 def stop(env: Mapping[str, str], mask: Iterable[int], folder: Path) -> None:
-    """Quits the daemon by its command, else by its process id. A daemon that did not start has none."""
+    """Stops the daemon by its `quit` command. If that fails, kills the process in its pid file, if any."""
     pid_file = folder / f"{CONTROL}.pid"
     try:
         control(env, mask, input_text="quit\n")
@@ -119,7 +119,7 @@ def stop(env: Mapping[str, str], mask: Iterable[int], folder: Path) -> None:
 
 
 def end_like(status: int) -> int:
-    """Ends like the launcher: by the same signal, if one ended it."""
+    """If a signal ended the launcher, ends this process by the same signal. Else returns the exit status."""
     if status < 0:
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-status, signal.SIG_DFL)

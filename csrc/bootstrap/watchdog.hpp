@@ -1,7 +1,7 @@
-// Ends the process when an uninterruptible call (MPI_Init, MPI_Finalize) has not returned by its deadline:
-// reports where the flight log is and what `details` returns within 3 s, then calls _exit(kExitStuck), as
-// destructors could hang. If the call itself exits, as MPI does on errors, reports it and what `lost`
-// returns.
+// Ends the process when an uninterruptible call (MPI_Init, MPI_Finalize) has not returned by its deadline.
+// Reports where the flight log is and the result of `details`, for which it waits up to 3 s. Then calls
+// _exit(kExitStuck), because destructors could hang. If the call itself ends the process, as MPI does on
+// errors, reports this and the result of `lost`.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,8 @@ namespace mpi_gdr {
 
 class Watchdog {
  public:
-  // `lost`, called every 250 ms, returns why the call cannot return, or ""; after 3 s of it the process ends.
+  // `lost`, called every 250 ms, returns why the call cannot return, or "". If it returns a reason for 3 s,
+  // the process ends.
   Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details = {},
            std::function<std::string()> lost = {});
   ~Watchdog();

@@ -26,13 +26,13 @@ struct Options : c10d::Backend::Options {
 #endif
 };
 
-// The exception of a Python signal handler (KeyboardInterrupt), or null. Handlers run on the main thread,
-// where this takes the GIL: call it while waiting.
+// Runs pending Python signal handlers and returns the exception that one raised (KeyboardInterrupt), or null.
+// Takes the GIL on the main thread and does nothing on others. A thread that waits must call it repeatedly.
 std::exception_ptr pending_interrupt();
 
 Job& this_job();  // leaked: used by atexit handlers
 
-// `job_rank`, `job_size`, `job_store`: the default group's if that has another backend; else -1, -1, null.
+// `job_rank`, `job_size`, `job_store`: those of a default group of another backend; else -1, -1, null.
 GroupRequest group_request(const c10d::DistributedBackendOptions& dist, const Options& options, int job_rank,
                            int job_size, const c10::intrusive_ptr<c10d::Store>& job_store);
 

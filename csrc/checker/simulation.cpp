@@ -101,7 +101,7 @@ void Simulation::check_ends() const {
   }
 }
 
-// In an all-to-all, slices of other ranks are relative to a block (schedule.hpp).
+// In an all-to-all, an offset in another rank's Input or Output counts from `rank`'s block (schedule.hpp).
 Slice Simulation::in_whole_buffer(Slice slice, int rank, int owner) const {
   const CollectiveSpec& spec = specs_[static_cast<std::size_t>(owner)];
   const bool tensor = slice.buffer == Buffer::Input || slice.buffer == Buffer::Output;

@@ -1,7 +1,7 @@
-// Collectives over several nodes in phases: each is a schedule among the ranks of a node, through shared
-// memory, or among one rank of each node, by messages. Data crosses the network once for all ranks of a node,
-// carried by as many ranks of each node as the smallest one has ("leaders"). A large call is cut into parts:
-// one is between the nodes while others are inside. Pure functions, thread-safe.
+// Collectives over several nodes in phases. A phase is a schedule "inside" a node, among its ranks, or
+// "between" nodes, among one rank of each. Data crosses the network once for all ranks of a node. The ranks
+// that send and receive it are called leaders; each node has as many as the smallest node has ranks. A large
+// call is cut into parts, and phases inside overlap with phases between. Pure functions, thread-safe.
 //
 // Sources: Kandalla et al., "Designing multi-leader-based Allgather algorithms for multi-core clusters",
 // IPDPS 2009; Bayatpour et al., "Scalable reduction collectives with data partitioning-based multi-leader
@@ -16,14 +16,14 @@
 namespace mpi_gdr {
 
 struct Phase {
-  // On the host join() merges the first two.
+  // On host memory, join() merges phases of the first two kinds into one schedule.
   enum class Kind : std::uint8_t {
-    Messages,  // between ranks of the group, as its schedule names them
-    Shared,    // memory that the ranks of this node share; its schedule names them by their places
-    Devices,   // the same, of the memory of their devices
+    Messages,  // the schedule's ranks are ranks of the group
+    Shared,    // host memory that the ranks of a node share; the schedule's ranks are places in the node
+    Devices,   // device memory that the ranks of a node share; the schedule's ranks are places in the node
   };
-  CollectiveSpec spec;  // among its ranks
-  // The collective's buffers that the schedule's are. Scratch: memory common to all phases.
+  CollectiveSpec spec;  // rank, size and counts refer to the ranks of the phase
+  // The call's buffers to which the schedule's Input and Output refer. Scratch: memory common to all phases.
   Buffer input = Buffer::Input, output = Buffer::Output;
   int part = 0;         // of the call
   int depends_on = -1;  // a phase that must end first, of the same part; -1: none
@@ -32,35 +32,36 @@ struct Phase {
 };
 
 struct Phases {
-  // In an order in which they may run. Those on Devices form one sequence, equal on all ranks of a node, and
-  // those by Messages another. The two run side by side, except for Phase::depends_on.
+  // Phases of kind Devices run in list order, which is the same on all ranks of a node. Phases of kind
+  // Messages run in list order, too. The two sequences run concurrently, except for Phase::depends_on.
   std::vector<Phase> phases;
   std::uint64_t scratch_count = 0;  // elements, common to all phases
   bool one_way = false;             // as Schedule::one_way
   int parts = 1;                    // of the call
-  int lanes = 1;                    // of one schedule, in which they take turns
+  int lanes = 1;                    // of join()'s schedule: part i is in lane i % lanes
 };
 
-// On N nodes of m ranks, l leaders in each (those of the first places), n = the whole buffer:
-//   all-reduce      reduce-scatter to the leaders inside, all-reduce of each leader's n/l between the nodes,
-//                   all-gather from the leaders inside
-//   all-gather      among the ranks of a place between the nodes, n/m each, then inside
-//   reduce-scatter  of N blocks for each place inside, of these between the nodes; scratch n/m
-//   broadcast       from the root to one rank of each other node, from these inside
-//   barrier         inside, among the first ranks of the nodes, inside
-// With k parts the longer of the two times, inside and between, hides all but 1/k of the other. Through
-// Staging, contributions are folded once inside a node, in rank order. On nodes of unequal sizes a leader
-// also takes the blocks of ranks beyond the places that all nodes have: gathered before, or handed out after.
+// The phases on N nodes of m ranks for a buffer of n elements. The l leaders of a node have the places
+// (Topology::place) 0 to l - 1; a phase between nodes is among ranks of the same place.
+//   all-reduce      inside: reduce-scatter to the leaders; between: all-reduce of n/l; inside: all-gather
+//   all-gather      between: all-gather of n/m; inside: all-gather
+//   reduce-scatter  inside: each place gets N blocks (n/m, scratch); between: reduce-scatter of these blocks
+//   broadcast       between: from the root to one rank of each node; inside: from this rank
+//   barrier         inside; between the first ranks of the nodes; inside
+// With k parts a call takes the longer of its two times (inside, between) and 1/k of the shorter. Phases
+// through Staging fold a node's contributions once, in rank order. In nodes with more ranks than leaders, a
+// leader carries the blocks of several ranks: the node gathers these blocks first, or the leaders distribute
+// them last.
 //
-// `kind`: of the phases inside a node. Devices: for calls with has_phases() only; each part is long and goes
-// through Staging inside. Else the parts are made for join(), each with a share of the staging memory, and
-// large calls send messages inside. `inside`, `between`: for the builders; between.leaders > 0 limits l.
+// `kind`: of the phases inside. Devices: requires has_phases(); the parts are long, and phases inside go
+// through Staging. Other kinds: the parts suit join(); each has a share of the staging memory, and in large
+// calls phases inside send messages. `inside`, `between`: for the builders; between.leaders > 0 limits l.
 Phases phases_of(const CollectiveSpec& spec, const Topology& topology, Phase::Kind kind, const Tuning& inside,
                  const Tuning& between);
 // A schedule as the only phase of its collective, on devices if it is shared.
 Phases whole_of(const CollectiveSpec& spec, const SchedulePtr& schedule);
 
-// Whether devices that share memory inside the nodes run a call in phases.
+// Whether a call on devices runs in phases, given that the devices of a node share memory.
 bool has_phases(const CollectiveSpec& spec, const Topology& topology);
 
 // Writes all phases into one schedule: parts take turns in the lanes, the phases of a part follow each other.

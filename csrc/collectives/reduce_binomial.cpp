@@ -17,7 +17,7 @@ void reduce_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   const bool partial = !is_root && (!children.empty() || premul);  // the parent gets other data than Input
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
-    // Two of each: one is filled while the other is read.
+    // Two slots for each use: one is filled while the other is read.
     std::vector<Slots> incoming;
     for (std::size_t c = 0; c < children.size(); ++c) incoming.emplace_back(writer, 2, most);
     const Slots own(writer, premul && !children.empty() ? 2 : 0, most), result(writer, partial ? 2 : 0, most);

@@ -1,6 +1,6 @@
-// Observes the operations of this process: flight log, trace, check of calls (diagnostics/). Members neither
-// block nor call the transport, except that before() returns an execution that does, and that group_failed()
-// and failed_elsewhere() may wait for a file.
+// Observes the operations of this process: flight log, trace, check of calls (diagnostics/). Members must not
+// call the transport; the execution that before() returns may. Only group_failed() and failed_elsewhere() may
+// block, to write a file.
 #pragma once
 
 #include <algorithm>
@@ -36,33 +36,36 @@ class Observer {
   virtual std::uint32_t opened(const GroupInfo&) { return 0; }  // any thread; returns a number for the group
   virtual void describe(std::uint32_t group, const std::string& description) {}
 
-  // Issuing thread. Returns what runs before a collective's parts, with messages of this tag; may be null.
+  // Issuing thread. Returns null, or an execution that runs before a collective's parts and uses `tag`.
   virtual std::unique_ptr<Execution> before(const Operation&, const std::vector<Call>&, Transport&, int tag) {
     return nullptr;
   }
-  // Operations run one by one, since what before() returns ends in different orders on the ranks.
+  // True: a group runs one operation at a time, because the executions from before() complete in different
+  // orders on the ranks.
   virtual bool one_by_one() const { return false; }
 
   // Issuing thread, in the group's order of issue. Returns a number for the operation.
   virtual std::uint64_t issued(std::uint32_t group, const Operation&, const std::vector<Call>&) { return 0; }
   virtual void refused(const Operation&, std::uint64_t number) {}  // issuing thread: the engine refused it
 
-  // The next three with the progress role. started() returns the operation's number from now on.
+  // The next three need the progress role. The result of started() replaces the operation's number.
   virtual std::uint64_t started(const Operation&, std::uint64_t number, Clock::time_point now) {
     return number;
   }
   virtual void chosen(const Operation&, std::uint64_t number) {}  // algorithm() has changed
   virtual void entered(std::uint64_t number) {}                   // later rounds belong to this operation
-  // Any thread. The result, which may be null, is called with the progress role.
+  // Any thread. Returns an observer or null; the engine calls the observer with the progress role.
   virtual ExecutionObserver* rounds() { return nullptr; }
 
-  // All below: any thread. The first failure of the group. `pending`: awaited ranks; null: unknown.
+  // The members below may be called on any thread.
+  // Called for the operation that is the first to fail its group. `pending`: awaited ranks; null: unknown.
   virtual void failed(const Operation&, std::uint64_t number, Clock::time_point now, const std::string& error,
                       const std::vector<int>* pending) {}
-  // Before other threads can see the end; the first call counts. `error`: null after success.
+  // Called before other threads can see that the operation has ended. Several threads may call
+  // it for one operation; only the first call counts. `error`: null after success.
   virtual void ended(const Operation&, std::uint64_t number, Clock::time_point now,
                      const std::string* error) {}
-  // Called once per operation, after the end that counts.
+  // Called once per operation, when other threads can see that it has ended.
   virtual void settled(const Operation&, std::uint64_t number, Clock::time_point now, bool failed) {}
   // A group has failed on another rank: a launcher may end this process any moment.
   virtual void failed_elsewhere(const std::string& reason) {}
@@ -70,7 +73,7 @@ class Observer {
   virtual std::string group_failed(const std::string& reason) { return ""; }
 };
 
-// Results that observers return for a group or an operation are stored in the order of the list.
+// Element i of a Groups or Numbers is the number that observer i returned for the group or operation.
 class Observers {
  public:
   static constexpr std::size_t kMost = 3;

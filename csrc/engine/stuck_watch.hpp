@@ -15,7 +15,7 @@ namespace mpi_gdr {
 
 class StuckWatch {
  public:
-  // Starts the thread. References outlive it.
+  // Starts the thread. The arguments must outlive this object.
   StuckWatch(const EngineOptions& options, const Progress& progress, const Outstanding& outstanding,
              const Observers& observers);
   ~StuckWatch() { stop(); }
@@ -35,7 +35,7 @@ class StuckWatch {
   bool stopping_ = false;
   std::string lost_;
   bool notified_ = false;  // used by the thread only
-  int seen_ = 0;           // used by the thread only: consecutive looks at a stuck pass
+  int seen_ = 0;           // used by the thread only: consecutive looks that found a thread stuck
   std::thread thread_;     // last: uses the other members
 };
 

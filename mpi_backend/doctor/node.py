@@ -68,7 +68,7 @@ def cpus_of_job(site: Site) -> int:
 
 
 def bound_apart(site: Site) -> bool:
-    """Whether each rank can have its own cores: this process may use few of the host's."""
+    """Whether each rank can have its own cores, if every rank may use as many as this process."""
     return len(site.cpus) * site.job.ranks_here <= cpus_of_job(site)
 
 
@@ -104,7 +104,7 @@ def check_shared_memory(site: Site) -> Iterator[Finding]:
 
 
 def check_locked_memory(site: Site) -> Iterator[Finding]:
-    """Devices with direct memory access need it locked."""
+    """The limit of locked memory, which devices with direct memory access need."""
     devices = [*site.names("sys/class/infiniband"), *site.names("sys/class/cxi")]
     text = host.size_text(site.locked_memory)
     if not devices:
@@ -200,7 +200,8 @@ def may_trace(site: Site) -> bool:
 
 
 def own_namespaces(site: Site) -> list[str] | None:
-    """Namespaces that are not the kernel's initial ones (network: process 1's); None: unknown."""
+    """This process's PID and IPC namespaces that are not the kernel's initial ones, and its network namespace
+    if process 1 has another. None: unknown."""
     links = {name: site.link(f"proc/self/ns/{name}") for name in FIRST_NAMESPACES}
     if None in links.values():
         return None
@@ -210,8 +211,8 @@ def own_namespaces(site: Site) -> list[str] | None:
 
 
 def shares_namespaces(site: Site) -> bool | None:
-    """Whether this node's ranks share their namespaces: yes if this process has none of its own, or if the
-    launcher is inside them. None: unknown."""
+    """Whether this node's ranks share their namespaces: true if this process has none of its own, or if the
+    launcher is in the same namespaces. None: unknown."""
     if site.launcher_is_hidden() or (own := own_namespaces(site)) is None:
         return None
     inside = site.job.launcher in (None, TORCHRUN) or "PMI_FD" in site.env
@@ -219,7 +220,7 @@ def shares_namespaces(site: Site) -> bool | None:
 
 
 def check_namespaces(site: Site) -> Iterator[Finding]:
-    """Containers. Other ranks' are not visible, only whether the launcher is outside this one."""
+    """Whether the ranks of a node share a container. Other ranks' namespaces are not visible."""
     own = own_namespaces(site)
     if own is None:
         what = "this process's namespaces: /proc does not show them"

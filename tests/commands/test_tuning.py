@@ -167,9 +167,9 @@ def test_a_switch_must_win_by_more_than_the_hysteresis():
     ]
     assert table.with_hysteresis(points, native=False) == ["ring", "flag", "flag", "ring"]
     assert table.with_hysteresis(points, native=True) == ["native"] * 4
-    # Without the neighbour's choice the fastest is taken.
+    # Without a time of the built-in algorithm the fastest one is chosen.
     assert table.with_hysteresis([point(64, built_in="staged", ring=2.0, flag=1.99)], False) == ["flag"]
-    # Staged for ordinary tensors means adaptive for all.
+    # `adaptive` replaces `staged` unless it takes much longer: the timed tensors are ordinary ones.
     assert table.with_hysteresis([point(64, ring=10.0, staged=5.0, adaptive=6.0)], False) == ["adaptive"]
     assert table.with_hysteresis([point(64, ring=10.0, staged=5.0, adaptive=7.0)], False) == ["staged"]
     # The median wins by chance, the lower quartile does not.

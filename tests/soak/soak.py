@@ -7,9 +7,10 @@ same operations for thread t, so the order inside a group is the same; threads a
 other as far as operations allow. A thread has up to WINDOW pending asynchronous operations, which ranks wait
 for in different orders.
 
-Exits with 1 and the rank, thread and step at the first wrong result or error; also if a rank's memory exceeds
-its maximum during warm-up: allocated memory by more than --growth, resident memory by more than three times
-that. The latter grows for longer, until the holes between the groups' cached plans fit random sizes.
+At the first wrong result or error, prints the rank, thread and step and exits with 1. Also exits with 1 if a
+rank's memory grows after the warm-up: its maximum of allocated memory by more than --growth, or that of
+resident memory by more than three times --growth. Resident memory has the higher limit because it grows until
+the free blocks between the groups' cached plans are large enough for the random sizes.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def parse():
 
 
 class Mallinfo2(ctypes.Structure):
-    """glibc's, see mallinfo(3)."""
+    """The result of glibc's mallinfo2(), see mallinfo(3)."""
 
     _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks")
     _fields_ = tuple((name, ctypes.c_size_t) for name in (*_names, "keepcost"))
@@ -175,7 +176,7 @@ def guarded(worker, rank, arguments):
 def main():
     arguments = parse()
     torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", category=FutureWarning)  # newer names of the same collectives
+    warnings.filterwarnings("ignore", category=FutureWarning)  # torch has newer names for some
     dist.init_process_group(arguments.backend, timeout=datetime.timedelta(seconds=arguments.timeout))
     rank = dist.get_rank()
     if arguments.seed is None:

@@ -1,4 +1,4 @@
-"""Linux namespaces, which confine a machine's faults to the ranks of one test."""
+"""Linux namespaces that simulate a machine, so that its faults affect only the ranks of one test."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def why_unavailable() -> str:
 
 
 class Namespaces:
-    """Context manager. Held by a shell, the first process in them, which reaps orphans and ends with its
-    input, at the latest with this process, however it ends."""
+    """A context manager. The first process in the namespaces is a shell, which reaps orphans. The shell ends
+    when its input closes, even if by the death of this process, and all processes inside end with it."""
 
     def __init__(self, name: str, setup: str) -> None:
         kinds = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -30,7 +30,7 @@ class Namespaces:
             ["unshare", *kinds, "sh", "-c", f"hostname {name} && {setup} && echo up && {hold}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the tests, which end it
+            start_new_session=True,  # Ctrl-C must reach only the tests; __exit__() ends the shell
         )
         first_line = self._holder.stdout.readline()
         children = f"/proc/{self._holder.pid}/task/{self._holder.pid}/children"
@@ -41,7 +41,7 @@ class Namespaces:
             raise RuntimeError(f"could not set up the namespaces of {name}")
 
     def inside(self, path: str) -> str:
-        """The path, from here, of a file with this absolute path inside."""
+        """Returns the path outside the namespaces of a file that has the absolute path `path` in them."""
         return f"/proc/{self.pid}/root{path}"
 
     def enter(self, *kinds: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""simgpu's promises on order, streams and memory; run by simgpu_program.py."""
+"""Checks what simgpu guarantees about order, streams and memory; run by simgpu_program.py."""
 
 import os
 import threading
@@ -162,7 +162,7 @@ def check_memory_is_reused_at_once():
 
 
 def check_late_readers_read_poison():
-    """As by a backend that neither keeps a tensor nor records its stream."""
+    """A stream reads a freed tensor if a backend neither keeps the tensor nor records the stream."""
     for keep in (False, True):
         main, side = simgpu.current_stream(), stream_apart()
         tensor = torch.ones(100, dtype=torch.uint8, device="simgpu")
@@ -218,12 +218,12 @@ def check_pinned_memory():
     assert issue.ms < SLOW / 2 and early == [1] * 1000
     simgpu.synchronize()
     assert pinned.tolist() == [6] * 1000
-    # The device reads pinned memory late, as the host has left it by then ...
+    # The device reads pinned memory late: it sees the host's later writes.
     simgpu.sleep(SLOW)
     device.copy_(pinned, non_blocking=True)
     pinned.fill_(8)
     assert device.eq(8).all().item()
-    # ... and freed memory is kept until then.
+    # Freed pinned memory is not reused before the device has read it.
     simgpu.sleep(SLOW)
     device.copy_(torch.full((1000,), 9.0).pin_memory(), non_blocking=True)
     torch.empty(1000, pin_memory=True).fill_(10)
@@ -238,7 +238,7 @@ def check_allocation_waits_for_the_device():
         thread = threading.Thread(target=simgpu.malloc_free)
         thread.start()
         time.sleep(SLOW / 4 / 1e3)
-        with torch.Stream(), Stopwatch() as submit:  # blocked meanwhile on any stream
+        with torch.Stream(), Stopwatch() as submit:  # CUDA calls on any stream block meanwhile
             torch.zeros(1, device="simgpu")
         thread.join()
     assert malloc.ms >= SLOW * 0.9 and submit.ms >= SLOW / 4, (malloc.ms, submit.ms)

@@ -54,7 +54,7 @@ TEST(a_record_holds_what_must_be_equal_on_all_ranks) {
   CHECK(here != record_of(moved("int32", 10, 4), 5, 1).history);
   CHECK(here != record_of(moved("float32", 11, 4), 5, 1).history);
   CHECK(here != record_of(moved("float32", 10, 4), 6, 1).history);
-  CHECK(here != record_of(moved("float32", 10, 4), 5, 2).history);  // an earlier call
+  CHECK(here != record_of(moved("float32", 10, 4), 5, 2).history);  // history: other calls before
   CHECK(text_of(record_of(moved("float32", 10, 4), 5)) == "broadcast #5 of 10 x float32, root=0");
   // Empty calls may differ in dtype.
   CHECK(record_of(moved("float32", 0, 4)).history == record_of(moved("int64", 0, 8)).history);
@@ -108,7 +108,7 @@ TEST(a_slow_call_is_announced_and_compared) {
                                  }()),
                                  2);
   CHECK(parsed && parsed->details == news[0].details);
-  CHECK(differs.announced().empty());  // once
+  CHECK(differs.announced().empty());  // no second announcement
 }
 
 TEST(equal_calls_and_those_of_other_groups_are_no_difference) {
@@ -155,7 +155,7 @@ TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
   CHECK_THROWS(world.ranks[1].engine->wait(*second), Error, "the test is over");
 }
 
-// All ranks of a job share the space for news.
+// Announcements stop at a limit: all ranks of a job share a bounded space for news.
 TEST(announcements_have_an_end) {
   Slow slow([](CollectiveCall&) {});
   News news = slow.announced().at(0);

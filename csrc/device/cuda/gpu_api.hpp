@@ -16,8 +16,8 @@
 #define GPU_GRID_CONSTANT __grid_constant__  // the kernel reads its arguments without a copy
 #endif
 
-// A kernel's address for a launch, and a word that others write while a kernel reads it. Tests, whose kernels
-// the host's compiler compiles, define both otherwise.
+// GPU_KERNEL: a kernel's address for a launch. GPU_VOLATILE: a word that others write while a kernel reads
+// it. Tests that compile kernels for the host define both before this header.
 #ifndef GPU_KERNEL
 #define GPU_KERNEL(...) reinterpret_cast<const void*>(&__VA_ARGS__)
 #define GPU_VOLATILE(Word) volatile Word

@@ -1,5 +1,5 @@
-// MPICH 5 sends by process_vm_readv without a trial, which fails where the kernel (seccomp, yama, namespaces)
-// refuses it: disables that there.
+// Disables MPICH's use of process_vm_readv on nodes where the kernel refuses it (seccomp, yama, namespaces).
+// MPICH 5 does not test the call, and messages that use it fail.
 #include <mpi.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ struct Sample {
   std::uint64_t address, value;
 };
 
-// In another PID namespace the pid is another process's, or none.
+// Compares the value, because in another PID namespace the pid may name another process.
 bool can_read(const Sample& sample) {
   std::uint64_t value = 0;
   const iovec local{&value, sizeof value}, remote{reinterpret_cast<void*>(sample.address), sizeof value};
@@ -52,10 +52,10 @@ void settle_kernel_copies(MPI_Comm node) {
   std::vector<Sample> all(static_cast<std::size_t>(size));
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, node),
         "MPI_Allgather");
-  // Equal on all ranks of the node: MPICH loses a message whose receiver copies and whose sender does not.
+  // All ranks of a node must decide alike: MPICH loses a message if only its receiver copies.
   int any[] = {!std::all_of(all.begin(), all.end(), can_read), control_is_set("CH4_CMA_ENABLE")};
   check(MPI_Allreduce(MPI_IN_PLACE, any, 2, MPI_INT, MPI_MAX, node), "MPI_Allreduce");
-  const bool refused = any[0] != 0, chosen = any[1] != 0;  // by a rank; by a rank's user
+  const bool refused = any[0] != 0, chosen = any[1] != 0;  // a rank cannot copy; a user has decided
   if (!refused || chosen || !set_control("MPIR_CVAR_CH4_CMA_ENABLE", 0)) return;
   log(LogLevel::Info, "INIT",
       "the kernel refuses copies between ranks of this host: MPI copies through shared memory");

@@ -1,5 +1,5 @@
-// The process's accelerators and their streams, those of the software CUDA (cudart/), for torch's device
-// guard, allocators and kernels.
+// The process's accelerators and streams, for torch's device guard, allocators and kernels. They are the
+// devices and streams of the software CUDA (cudart/).
 //
 // Thread-safe. Never destroyed: tensors may outlive every static object.
 #pragma once
@@ -23,7 +23,7 @@ inline constexpr int kPool = 32;
 
 // Throws c10::Error if `status` is an error.
 void check(cudaError_t status, const char* call);
-// The same, but false if the work is not done.
+// Returns false if the work is not done. Throws c10::Error on another error.
 bool is_over(cudaError_t status, const char* call);
 
 // Sets CUDA's current device for a scope.
@@ -48,7 +48,7 @@ class BesideCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// A position in a stream that is not captured: an event recorded once. Default: reached.
+// A position in a stream that is not captured: an event recorded once. A default Mark is reached.
 class Mark {
  public:
   Mark() = default;
@@ -66,7 +66,7 @@ class Queue {
   Queue(cudaStream_t native, c10::DeviceIndex device) : native_(native), device_(device) {}
   cudaStream_t native() const { return native_; }
   void enqueue(std::function<void()> work) const;
-  // Not a CUDA call: waits for the whole device do not block it.
+  // Not a CUDA call: does not block while a CUDA call waits for the whole device.
   void slip_in(std::function<void()> work) const;
   void copy(void* dst, const void* src, std::size_t bytes) const;
   Mark mark() const;
@@ -97,7 +97,7 @@ class Gpu {
   c10::StreamId dealt_ = 0;
 };
 
-// The first call starts it. Throws in a process forked after that.
+// The first call starts simgpu. Throws in a process that was forked after the start.
 Gpu& gpu(c10::DeviceIndex index);
 bool started();
 bool in_bad_fork();
