@@ -3,13 +3,15 @@
     mpi-gdr run -n 2 generate.py    mpirun -n 4 python generate.py    torchrun --nproc-per-node 4 generate.py
     python generate.py              one rank that holds the whole model
 
-Each rank has some heads of each attention and a part of each MLP (tensor parallelism). After both a small
-all_reduce sums the ranks' results, two per block and token, so its latency counts. First the GPT of
-examples/gpt is trained for a few seconds, data parallel. Then each rank generates with the whole model, and
-all together over --backend and the backends of --beside; the tokens must be equal.
+Each rank has some heads of each attention and a part of each MLP (tensor parallelism). A small all_reduce
+sums the ranks' results after each attention and after each MLP, for every token, so the latency of all_reduce
+matters. First the GPT of examples/gpt is trained for a few seconds, data parallel. Then each rank generates
+text with the whole model, without communication. After that all ranks generate one text with the sharded
+model, over --backend and over each backend of --beside. The tokens must be equal.
 
-Online inference cares about the slowest tokens, so the median (p50) and the 99th percentile (p99) are
-printed, without the first token, which reads the prompt. Writes generate.png and the tokens to --out.
+Users of online inference notice the slowest tokens, so the program prints the median (p50) and the 99th
+percentile (p99), without the first token, which reads the prompt. Writes generate.png and the tokens to
+--out.
 """
 
 import copy

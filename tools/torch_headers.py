@@ -72,13 +72,13 @@ def wheel_address(version: str) -> str:
                 *("--ignore-installed", "--report", str(report), f"torch=={version}"),
             ],
             check=True,
-            env={**os.environ, "PIP_CONSTRAINT": os.devnull},  # those of installed packages do not apply
+            env={**os.environ, "PIP_CONSTRAINT": os.devnull},  # constraints of the environment do not apply
         )
         return json.loads(report.read_text())["install"][0]["download_info"]["url"]
 
 
 def headers(version: str, folder: Path) -> Path:
-    """The folder that holds torch/include of this release."""
+    """Fetches the headers unless `folder` has them. Returns the release's torch/include."""
     target = folder / version
     if not target.exists():
         fresh = folder / f"{version}.new"

@@ -21,11 +21,13 @@ std::string rank_key(const std::string& prefix, int rank) { return prefix + "/r"
 constexpr char kRefused = '!';
 constexpr std::chrono::seconds kForged(2);  // for the last arrival to overwrite a forged result
 
-// A rank that stops waiting adds this: later arrivals fail instead of entering a call that it never makes.
+// A rank that stops waiting adds kLeft to the number of arrivals. Later arrivals then fail; otherwise they
+// would block in an MPI call that the departed rank never makes.
 constexpr std::int64_t kLeft = std::int64_t{1} << 32;
 constexpr std::chrono::seconds kPublishing(10);  // from the last arrival to its result
 
-// Delayed: ranks with another secret wait for kForged, and this process may host the store.
+// Fails after a delay. Ranks with another secret still read the store for kForged, and the store may be in
+// this process.
 [[noreturn]] void refuse(const std::string& prefix, const std::string& why) {
   std::this_thread::sleep_for(kForged + std::chrono::seconds(1));
   fail(ErrorCode::Remote, "rendezvous '", prefix, "': ", why);

@@ -1,8 +1,8 @@
-// All-to-all over several nodes. A short block for another node goes through shared memory to the neighbour
-// at the receiver's place, which sends those of its node in one message. Long blocks travel from rank to
-// rank. Before it runs counts_of_node().
+// All-to-all over several nodes. For each receiver, the rank of a node at the receiver's place (modulo the
+// node's size) is the collector: the other ranks of the node hand over their short blocks to the collector,
+// which sends all of them in one message. Long blocks are sent directly. counts_of_node() must run first.
 // Source: Kumar, Mamidala, Panda, "Scaling alltoall collective on multi-core systems", IPDPS 2008, where one
-// leader of each node does it for all receivers.
+// leader of each node is the collector for all receivers.
 #include <numeric>
 #include <utility>
 
@@ -15,7 +15,7 @@ namespace mpi_gdr {
 namespace collectives {
 namespace {
 
-constexpr std::uint64_t kShort = 4096;  // bytes of a block, at most; fewer with many ranks
+constexpr std::uint64_t kShort = 4096;  // maximum bytes of a short block; the limit is lower with many ranks
 
 class ByNodes {
  public:
@@ -110,7 +110,7 @@ class ByNodes {
     }
     writer_.round();
   }
-  // In the Staging of the rank at `place`.
+  // The slice of its Staging that the rank at `place` hands over to this rank.
   Slice piece_for_this_rank(int place) const {
     Slice piece{Buffer::Staging, 0, 0};
     for (int to = 0; to < spec_.size; ++to) {
@@ -182,11 +182,11 @@ class ByNodes {
   const CollectiveSpec& spec_;
   const Topology& topology_;
   const std::vector<int>& here_;  // the ranks of this node
-  const int place_;               // of this rank among them
-  const std::uint64_t short_;     // elements of a block, at most
-  const bool shares_;             // the ranks of this node share memory; else they send messages
+  const int place_;               // index of this rank in here_
+  const std::uint64_t short_;     // maximum elements of a short block
+  const bool shares_;             // false: the ranks of this node hand over blocks by messages
   const Exchange blocks_;
-  std::vector<Slice> standing_;  // what the rank at each place has handed over to this one
+  std::vector<Slice> standing_;  // by place: the blocks handed over to this rank
 };
 
 }  // namespace

@@ -49,17 +49,18 @@ class ShortText {
 
 struct FlightEntry {
   static constexpr std::uint64_t kUnused = ~std::uint64_t{0};
-  std::uint64_t id = kUnused;  // counts the process's entries
-  std::uint64_t record = 0;    // counts its collectives
-  std::uint32_t group = 0;     // of FlightLog::add_group()
+  std::uint64_t id = kUnused;  // index among the process's entries
+  std::uint64_t record = 0;    // index among the process's collectives; 0 for a message
+  std::uint32_t group = 0;     // returned by FlightLog::add_group()
   Channel channel = Channel::Collective;
   ShortText<40> name;        // "all_reduce"
   ShortText<40> torch_name;  // in torch's profiler and analyzer: "_all_gather_base"
   CallDetail detail;         // "float32[10] op=sum"
   ShortText<24> algorithm;
-  std::uint64_t sequence = 0;   // first one of the channel; of a message: number of earlier ones to or
-                                // from the same peer with the same tag
-  std::uint64_t sequences = 0;  // number of them; 0 for a message
+  // The first sequence number that a collective takes in its channel. For a message: the number of earlier
+  // messages in the same direction with the same peer and tag.
+  std::uint64_t sequence = 0;
+  std::uint64_t sequences = 0;  // sequence numbers that a collective takes; 0 for a message
   std::uint64_t bytes = 0;      // of this rank's contribution
   TensorShapes inputs, outputs;
   // For messages only; `peer` is a rank of the group.
@@ -72,7 +73,7 @@ struct FlightEntry {
   std::string error;
   std::vector<int> pending;  // ranks of the group that it waited for when it failed
 
-  // Only the first call counts. `waited_for`: null: unknown.
+  // Later calls are ignored. `waited_for` is null if the pending ranks are unknown.
   void fail(std::int64_t now, const std::string& why, const std::vector<int>* waited_for) {
     if (failed) return;
     failed = true;
@@ -90,7 +91,8 @@ class FlightLog {
   std::uint32_t add_group(GroupInfo group);
   void describe(std::uint32_t group, const std::string& description);
 
-  // Calls `fill(entry, i)` for new entries, each under its slot's lock; must not block. Returns the first id.
+  // Calls `fill(entry, i)` for each new entry under its slot's lock; `fill` must not block. Returns the first
+  // id.
   template <typename Fill>
   std::uint64_t record(Channel channel, std::uint32_t count, Fill&& fill) {
     const bool collective = channel != Channel::PointToPoint;
@@ -100,9 +102,9 @@ class FlightLog {
       Slot& slot = slots_[(first + i) % capacity_];
       const Lock lock(slot);
       const std::uint64_t there = slot.entry.id;
-      if (there != FlightEntry::kUnused && there > first + i) continue;  // overtaken by a turn of the ring
+      if (there != FlightEntry::kUnused && there > first + i) continue;  // a newer entry has the slot
       std::destroy_at(&slot.entry);
-      ::new (static_cast<void*>(&slot.entry)) FlightEntry{};  // leaves its texts unset
+      ::new (static_cast<void*>(&slot.entry)) FlightEntry{};  // does not clear the bytes of ShortText
       slot.entry.id = first + i;
       slot.entry.record = record + (collective ? i : 0);
       slot.entry.channel = channel;
@@ -110,7 +112,8 @@ class FlightLog {
     }
     return first;
   }
-  // Calls `change(entry)` under its slot's lock, unless that was reused. An id of kUnused removes the entry.
+  // Calls `change(entry)` under its slot's lock, unless the slot was reused. To remove the entry, `change`
+  // sets its id to kUnused.
   template <typename Change>
   void change(std::uint64_t id, Change&& change) {
     Slot& slot = slots_[id % capacity_];

@@ -70,7 +70,8 @@ class Rows {
   std::vector<std::int64_t> ends_;
 };
 
-// Sorts as tracks are shown. `kind`: 0: queue, else 1 + channel. `part`, `lane`: -1: operations.
+// Tracks are shown in ascending order. `kind` is 0 for the queue, else 1 + channel. `part` and `lane` are -1
+// for a track of whole operations.
 using Track = std::tuple<int, int, int, int>;  // kind, row, part, lane
 
 std::string title(const Track& track) {
@@ -122,7 +123,8 @@ std::string arguments_of(const TracedRound& r) {
   return a.end();
 }
 
-// Overlapping operations, and schedules of one operation, get separate rows; a lane never overlaps itself.
+// Operations that overlap in time get separate rows. Schedules of one operation that overlap get separate
+// parts. Rounds of one lane never overlap.
 std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) {
   std::vector<Event> events;
   Rows queue;
@@ -154,7 +156,8 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
     std::int64_t begin, end;
     std::vector<const TracedRound*> rounds;
   };
-  std::map<std::pair<std::uint64_t, std::uint32_t>, Span> executions;  // of an operation
+  // By TracedRound::operation and TracedRound::execution.
+  std::map<std::pair<std::uint64_t, std::uint32_t>, Span> executions;
   for (const TracedRound& r : shot.rounds) {
     if (!operations.count(r.operation)) {
       ++orphans;

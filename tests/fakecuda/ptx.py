@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Translates PTX, as nvcc writes it, into C++ for gpu/translated.hpp: a function per kernel, a variable per
-register, a statement per instruction, on the PTX's line.
+"""Translates PTX, as nvcc writes it, into C++ for gpu/translated.hpp. A kernel becomes a function, a register
+a variable, and an instruction a statement with the line number that it has in the PTX.
 
     ptx.py kernels.ptx kernels.cpp
 
-Anything unknown is an error with its text."""
+A line of PTX that is not supported is an error, which quotes the line."""
 
 import re
 import sys
@@ -52,7 +52,7 @@ INSTRUCTIONS = [
     (r"bra(?:\.uni)?", "goto {0}"),
     (r"ret", "return"),
 ]
-# The same, but a mutant may omit them (gpu/mutant.hpp).
+# Instructions without operands that a mutant may omit (gpu/mutant.hpp): name and C++ function.
 ORDER = [
     (r"bar\.sync\.0", "barrier"),
     (r"membar\.cta|fence\.(?:sc|acq_rel)\.cta", "fence<Scope::Block>"),
@@ -81,7 +81,7 @@ class Kernel:
     param_bytes: int = 0
     shared_bytes: int = 0
     most_threads: int = 1024
-    resident_blocks: int = 0  # that a multiprocessor has registers for; 0: not stated
+    resident_blocks: int = 0  # minimum on a multiprocessor (.minnctapersm); 0: not stated
 
     def row(self) -> str:
         params = f"params{self.number}" if self.params else "{}"
@@ -131,7 +131,7 @@ class Translator:
             return f"{match[1]}:;"
         if text.startswith("."):
             return self.variable(text)
-        # One half of a register; the other is unused.
+        # nvcc's way to read one half of a register. `tmp` is the unused half, which parts() expects as `_`.
         text = re.sub(r"\{ \.reg \.b16 tmp; (mov\.b32 .*;) \}", lambda m: m[1].replace("tmp", "_"), text)
         match = re.fullmatch(r"(?:@(!?)%(p\d+)\s+)?([\w.]+)\s*(.*);", text)
         if not match:
@@ -165,7 +165,7 @@ class Translator:
             return f"{result}add_atomically<{match[1]}>(t, {self.address(address)}, {self.operand(value)})"
         if name.startswith("mov.b") and any(arg.startswith("{") for arg in args):
             return self.parts(int(name[5:]), *args)
-        if name == "bar.sync":  # barrier and number of threads: only 0, with all threads, is known
+        if name == "bar.sync":  # only barrier 0, without a number of threads, is supported
             name, args = ".".join([name, *args]), []
         for pattern, function in ORDER:
             if re.fullmatch(pattern, name) and not args:
@@ -177,7 +177,7 @@ class Translator:
         raise Unknown
 
     def thread_at(self, kind: str) -> str:
-        """The thread, with its position set."""
+        """C++ for the thread, which first records the number of this instruction among its kind."""
         self.places[kind] += 1
         return f"t.at(file, {self.places[kind] - 1})"
 
@@ -224,7 +224,7 @@ class Translator:
         return f"u64{{{self.operand(place[1])}}} + {place[2] or 0}"
 
     def parts(self, bits: int, to: str, value: str) -> str:
-        """mov between a register and registers for its parts, lowest first; _: unused."""
+        """mov between a register and a list of its parts, lowest first. A part named _ is not used."""
         if to.startswith("{"):
             names, source = inside(to), self.operand(value)
             width = bits // len(names)

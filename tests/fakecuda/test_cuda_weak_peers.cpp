@@ -1,6 +1,6 @@
-// Tests that must detect each mutant of the software CUDA (gpu/mutant.hpp); tests/gpu/test_cuda_mutants.py
-// runs them. They pass without a mutant. Memory is weak, all work is submitted before any begins, and one
-// rank, or one queue of each, is always late.
+// Tests that detect mutants of the software CUDA (gpu/mutant.hpp); tests/gpu/test_cuda_mutants.py runs them.
+// Without a mutant all pass. Memory is weak, and all work is submitted before any of it begins. In most tests
+// one rank or some hardware queues of each rank run late.
 #include "carried_calls.hpp"
 #include "flag_messages.hpp"
 #include "program_parts.hpp"
@@ -40,7 +40,8 @@ void run_all_calls(PeerRank& self, Hold& hold, Grouping grouped) {
   run_calls(self, all_calls(self.size, {7, 600}), grouped, &hold);
 }
 
-// No rank answers the root: only the end of a slot's last use holds it back.
+// In a broadcast the root receives nothing: only SlotUse::begin() keeps the root from overwriting a slot that
+// a peer still reads.
 void broadcast_often(PeerRank& self, Hold& hold) {
   std::vector<Call> calls;
   for (const Algorithm& algorithm : algorithms())
@@ -50,7 +51,7 @@ void broadcast_often(PeerRank& self, Hold& hold) {
   run_calls(self, calls, none, &hold);
 }
 
-// `late`: bits of hardware queues.
+// `late`: FAKECUDA_LATE, a mask of hardware queues, in decimal.
 void run_carried(const char* stream_words, bool by_host, const char* late) {
   run_processes<int>(1, limit(), [&](int, Common<int>&) {
     constexpr int kSize = 2;
@@ -117,7 +118,8 @@ TEST(graphs) {
   run_peers("1", [](PeerRank& self, Hold& hold) { replay_everything(self, 4, &hold); });
 }
 
-// The first queue is the legacy stream's; then each rank has one for its caller and two for lanes.
+// Masks of hardware queues. Bit 0 is the legacy stream's queue. Then each rank has three bits: the caller's
+// queue and two queues for lanes.
 constexpr const char *kAll = "126", *kFirstLanes = "36", *kSecondLanes = "72";
 
 TEST(carried_from_the_device) { run_carried("1", false, kSecondLanes); }

@@ -1,4 +1,5 @@
-"""A rank outside of MPI while its message may still be in a buffer: `idle_program.py FOLDER`."""
+"""`idle_program.py FOLDER`: rank 0 sends a message, then sleeps outside MPI while the message may still be in
+a buffer. Rank 1 prints whether the message arrived during the sleep. Both count their mpigdr-idle threads."""
 
 import sys
 import time

@@ -48,7 +48,8 @@ WorldOptions logged(const Folder& folder, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-// torch's analyzer reads each file whose name contains that of a log.
+// torch's analyzer reads each file whose name contains the name of a log, so temporary files have other
+// names.
 TEST(what_a_killed_process_had_written_is_not_taken_for_a_log) {
   Folder folder;
   const pid_t child = fork();
@@ -193,7 +194,7 @@ TEST(operations_leave_their_states) {
 TEST(a_timeout_writes_the_file_and_names_it) {
   const Folder folder;
   World world(2, logged(folder, 200ms));
-  auto& data = *new std::vector<float>(10, 1.0f);  // leaked as the engine's failed operations are
+  auto& data = *new std::vector<float>(10, 1.0f);  // leaked: the failed operation, also leaked, uses it
   auto op = start(world, 0, data);
   const std::string path = folder.path + "/new/folder/mpi_gdr_trace_rank_0";
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, ("; flight log: " + path).c_str());
@@ -276,7 +277,7 @@ TEST(a_signal_writes_the_files) {
     kill(getpid(), SIGUSR2);
     for (int i = 0; i < 2000 && !std::filesystem::exists(trace->options().path); ++i)
       std::this_thread::sleep_for(5ms);
-    CHECK(contains(content(writer->path()), "signal"));  // the first of the two
+    CHECK(contains(content(writer->path()), "signal"));  // written before the trace
     CHECK(contains(content(trace->options().path), "\"reason\": \"signal\""));
   }
   std::filesystem::remove(trace->options().path);

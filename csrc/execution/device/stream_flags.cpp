@@ -8,7 +8,7 @@ namespace mpi_gdr {
 
 namespace {
 
-// Leaks the memory, reachable.
+// Never frees the memory. It stays reachable, so leak checkers do not report it.
 void keep_for_good(const std::vector<std::shared_ptr<Flag[]>>& memory) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<Flag[]>>;
@@ -38,7 +38,7 @@ StreamFlags StreamFlagPool::acquire(std::uint64_t span) {
   StreamFlags flags;
   while (!take(span, flags)) {
     std::lock_guard growing(growing_);
-    if (take(span, flags)) break;  // another thread has made some
+    if (take(span, flags)) break;  // meanwhile another thread has called grow() or release()
     grow(blocks());
   }
   return flags;

@@ -1,5 +1,5 @@
-// Beyond CUDA's API, for the accelerator that torch sees (simgpu/) and for unit tests: kernels that are host
-// functions, devices that come and go, and injected refusals and shutdown. Thread-safe.
+// Functions that CUDA does not have, for torch's accelerator (simgpu/) and for unit tests. They launch host
+// functions as kernels, add and remove devices, inject errors, and shut down. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,32 +10,36 @@
 
 namespace fakecuda {
 
-// A loaded kernel. `work` must not throw or call CUDA; a graph runs copies of it.
+// Launches `work` as a kernel that is already loaded. `work` must not throw or call CUDA. A graph runs copies
+// of `work`.
 __attribute__((visibility("default"))) cudaError_t launch(cudaStream_t stream, std::function<void()> work);
-// The same, but not as a CUDA call: it ignores waits that shut others out, and is never refused.
+// As launch(), but not a CUDA call: a call that waits for the device does not block slip_in(), and
+// refuse_after() and inject_failure() do not apply.
 __attribute__((visibility("default"))) void slip_in(cudaStream_t stream, std::function<void()> work);
 
 struct DeviceSettings {
-  std::uint64_t queues = 1, delay_us = 0, seed = 1;  // as Settings
+  std::uint64_t queues = 1, delay_us = 0, seed = 1;  // as in Settings
 };
 // Adds a device and returns its index.
 __attribute__((visibility("default"))) int add_device(const DeviceSettings& settings);
-// Waits for the device's work and releases its memory and what it has opened, except pinned memory. The
-// device must not be used again.
+// Waits for the device's work, frees the device's memory except pinned memory, and closes the memory handles
+// that the device opened. The device must not be used again.
 __attribute__((visibility("default"))) void remove_device(int device);
 
-// After `calls` more calls that put work on streams of the device, one returns cudaErrorUnknown and does
-// nothing; < 0: none.
+// Lets `calls` more calls put work on streams of the device. The next such call returns cudaErrorUnknown and
+// does nothing; later calls succeed. A negative `calls` cancels the error.
 __attribute__((visibility("default"))) void refuse_after(int device, int calls);
 
-// Every later call of this function returns cudaErrorUnknown and does nothing; null: none. `function` must
-// stay valid.
+// Every later call of the API function named `function` returns cudaErrorUnknown and does nothing. Null ends
+// this. The string must stay valid.
 __attribute__((visibility("default"))) void inject_failure(const char* function);
 
-// This process's unfinished kernels on a device where processes take turns.
+// Number of this process's kernels that have begun and not ended. Counted only if processes take turns on the
+// device (turns.hpp).
 __attribute__((visibility("default"))) int kernels_under_way(int device);
 
-// Before the process exits: waits up to `patience` for the work, then starts no more and waits for what runs.
+// Call before the process exits. Waits up to `patience` for all submitted work to end. After that no item
+// begins, and wind_up() waits for the executing items.
 __attribute__((visibility("default"))) void wind_up(std::chrono::milliseconds patience);
 
 }  // namespace fakecuda

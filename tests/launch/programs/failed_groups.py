@@ -42,7 +42,7 @@ def abort_while_another_thread_waits():
     thread.join(60)
     assert not thread.is_alive() and "aborted by the user" in errors[0], errors
     assert work.is_completed() and not work.is_success() and "aborted" in error_of(work.wait)
-    if "exception_ptr" not in dist.Work.exception.__doc__:  # torch 2.11 cannot convert it for Python
+    if "exception_ptr" not in dist.Work.exception.__doc__:  # torch 2.11 cannot convert an exception_ptr
         assert "aborted" in str(work.exception())
     assert finished.is_success() and finished.get_future_result().wait() == SUCCESS
     assert result.wait() == COMM_ERROR and backend.get_error() == ErrorType.COMM_ERROR

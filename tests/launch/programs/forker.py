@@ -1,4 +1,4 @@
-"""Children of a rank cannot use the group, and their end does not disturb it."""
+"""Children of a rank cannot use the group, and their exit does not disturb it."""
 
 import multiprocessing
 import os

@@ -1,5 +1,5 @@
-"""Every collective with every dtype, operation, count, in place or not, synchronous or not: all pairs of
-values here, the full product with --full.
+"""Tests each collective with each dtype, operation and count, in place and not, synchronous and asynchronous.
+test_pairs covers all pairs of these values, test_product (with --full) the full product.
 
 Inputs are pieces of one table of small whole numbers: results are exact, and each rank computes them in
 int64. A complex number's imaginary part is the opposite of its real part.
@@ -48,7 +48,7 @@ def allowed(collective, dtype, op, count, in_place, asynchronous):
         return False
     if op is None:
         return True
-    if dtype == torch.float8_e8m0fnu:  # powers of two: no zero, and no sums of these inputs
+    if dtype == torch.float8_e8m0fnu:  # has neither zero nor the sums of these inputs
         return False
     if dtype.is_complex:
         return op in ("SUM", "AVG", "PREMUL_SUM")
@@ -66,19 +66,19 @@ def identify(row):
 # ---- inputs and expected results --------------------------------------------------------------------------
 
 BLOCKS = 8  # maximum number of ranks
-STRIDE = 61  # elements of the table between the blocks
+STRIDE = 61  # elements between the begins of successive blocks, which may overlap
 
 
 @functools.cache
 def whole_numbers():
-    """Random int64 numbers in 0..11, the same on all ranks. Each rank's block starts elsewhere in them."""
+    """Random int64 numbers in 0..11, the same on all ranks. cut() takes each block from another offset."""
     count = max(PARAMETERS["count"]) + STRIDE * BLOCKS**2
     return torch.randint(0, 12, (count,), generator=torch.Generator().manual_seed(1))
 
 
 @functools.lru_cache(maxsize=1)
 def table(dtype):
-    """The source of a dtype's tensors, in int64: so small that sums of 8 ranks are exact."""
+    """The values of a dtype's tensors, in int64, small enough that sums of 8 ranks are exact."""
     low, number = -1, 4
     if dtype == torch.float8_e8m0fnu:  # powers of two only
         low, number = 1, 2
@@ -99,8 +99,8 @@ def converted_table(dtype):
 
 
 def block_count(row, size):
-    """Elements of one rank's block, or of a tensor without blocks. The largest count is that of all blocks
-    together, or the cost would be quadratic in the number of ranks."""
+    """Elements of one rank's block, or of a tensor without blocks. The largest count is divided among the
+    blocks; otherwise the cost would be quadratic in the number of ranks."""
     whole = row["collective"] in WHOLE or row["count"] < max(PARAMETERS["count"])
     return row["count"] if whole else row["count"] // size + 1
 
@@ -155,7 +155,8 @@ class Case:
         return getattr(dist.ReduceOp, self.op)
 
 
-# Each runs its collective and returns [(work, or None)], [(result, expected)].
+# Each function runs its collective. It returns a list of works, which may be None, and a list of (result,
+# expected).
 
 
 def all_reduce(c):
@@ -268,12 +269,12 @@ def run(row, rank, size):
         assert actual.dtype == expected.dtype
         if actual.is_floating_point() and actual.itemsize == 1:  # torch does not compare float8
             actual, expected = actual.view(torch.uint8), expected.view(torch.uint8)
-        if not torch.equal(actual, expected):  # many times as fast
+        if not torch.equal(actual, expected):  # many times as fast as same()
             same(actual, expected)
 
 
 @pytest.mark.parametrize("row", covering(PARAMETERS, allowed), ids=identify)
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # newer names of the same collectives
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch recommends newer names
 def test_pairs(row, rank, size):
     run(row, rank, size)
 
