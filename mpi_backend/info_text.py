@@ -17,7 +17,7 @@ from .reports import (
 )
 
 Table = Literal["table_on_one_node", "table_two_level", "table"]
-# {key in the report: (nodes in the extension's terms, text)}
+# {key in the report: (argument of _C.selection_table(), text)}
 TABLES: dict[Table, tuple[str, str]] = {
     "table_on_one_node": ("one", "on one node"),
     "table_two_level": ("several", "on several nodes, several ranks each"),
@@ -141,7 +141,7 @@ def algorithm_lines(algorithms: AlgorithmTables) -> list[str]:
             upto = f"to {host.size_text(upper)}" if upper is not None and upper < 2**63 - 1 else "and more"
             sizes = f"from {host.size_text(row['from_bytes'])} {upto}"
             text = f"  {row['collective']:<24} {sizes}: {row['algorithm']}"
-            if leaders := row.get("leaders"):  # requested; a smaller node has fewer
+            if leaders := row.get("leaders"):  # requested; limited by the ranks of the smallest node
                 text += f", {leaders} leader{'s' if leaders > 1 else ''}"
             source = row.get("origin", "built-in")
             lines.append(text if source == "built-in" else f"{text} ({source})")

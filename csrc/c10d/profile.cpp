@@ -30,7 +30,7 @@ struct Listening : torch::profiler::impl::ProfilerStateBase {
   static bool to(const ProfilerStateBase& profiler) { return profiler.*(&Listening::handle_) != 0; }
 };
 
-// Autograd copies thread states, which outlive the profiler. torch cannot synchronise with its stop.
+// False once the profiler has stopped: autograd's copies of thread states outlive it. A stop meanwhile races.
 bool still_listens(const c10::ThreadLocalDebugInfo* session) {
   if (!session) return false;
   auto* const state = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
@@ -47,13 +47,13 @@ std::string collective_name(const TensorCall& call) {  // NCCL's spelling, which
   return std::string(name);
 }
 
-// Observers read the memory of tensors: no sparse ones.
+// Drops sparse tensors: observers read a tensor's memory.
 std::vector<at::Tensor> strided(std::vector<at::Tensor> tensors) {
   std::erase_if(tensors, [](const at::Tensor& t) { return t.layout() != at::kStrided; });
   return tensors;
 }
 
-// Splits of an all_to_all, in elements; empty: even, or none.
+// Splits of an all_to_all, in elements of `tensor`; empty if even, or if there is no tensor.
 std::vector<std::int64_t> splits(const std::vector<std::uint64_t>& counts, const CollectiveSpec& spec,
                                  const at::Tensor* tensor) {
   std::vector<std::int64_t> result;
@@ -63,7 +63,7 @@ std::vector<std::int64_t> splits(const std::vector<std::uint64_t>& counts, const
   return result;
 }
 
-// First world rank and stride; -1: no common stride.
+// First world rank and stride; stride -1: not constant or not positive.
 std::pair<int, int> stride_of(const std::vector<int>& ranks) {
   if (ranks.empty()) return {0, -1};
   const int stride = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
@@ -127,7 +127,7 @@ ProfiledCall::ProfiledCall(const TensorCall& call, const ProfiledGroup& group, c
   const auto [start, stride] = stride_of(group.world_ranks);
   const std::tuple<std::string, std::string> names(group.name, group.description);
   const std::string collective = collective_name(call);
-  // As torch does: the peer of a message.
+  // A message's peer, as in torch's backends.
   const int rank = message ? std::get<MessageCall>(call.calls[0]).peer : group.rank;
   const auto info = make_metadata<torch::ParamCommsDebugInfo>(
       call.async, sequence, message, names, rank, std::string(collective), elements(call.inputs),
@@ -154,7 +154,7 @@ ProfiledCall::ProfiledCall(const TensorCall& call, const ProfiledGroup& group, c
   }
   call_.emplace(at::RecordScope::FUNCTION);
   if (call_->isActive()) {
-    // Tools search for the span by prefix and suffix: the name shares neither.
+    // Tools search for spans that start with mpi-gdr:<title> or end with <title>; this name does neither.
     const std::string name = std::string("mpi-gdr::") + call.title + ' ' + preview.algorithm;
     begin(*call_, name, Inputs(call.inputs.begin(), call.inputs.end()), arguments);
   }

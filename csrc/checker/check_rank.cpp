@@ -31,7 +31,7 @@ std::optional<std::pair<Access, Access>> find_conflict(std::vector<Access> acces
   return std::nullopt;
 }
 
-// Merges overlapping and adjacent extents of a lane, where order does not matter.
+// Sorts a lane's extents and merges overlapping and adjacent ones.
 void join(std::vector<Access>& accesses) {
   std::sort(accesses.begin(), accesses.end(), [](const Access& a, const Access& b) {
     return std::tuple(a.write, a.extent.region, a.extent.begin) <

@@ -1,5 +1,5 @@
 // A rank's place in a binomial tree. Relative to the root, the subtree of rank r holds the ranks [r, r +
-// reach), where reach is the lowest set bit of r (the root: all). A value, thread-safe.
+// reach) below the size, where reach is the lowest set bit of r (the root: all). A value, thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@ struct BinomialTree {
     int rank;       // in the group
     int first;      // its first block, counted from this rank's own
     int blocks;     // of its subtree
-    int until_end;  // of these, how many come before the group's rank 0
+    int until_end;  // of these, up to rank size - 1; the rest starts at rank 0
   };
   int relative;                 // 0: the root
   int parent = -1;              // in the group
   int blocks = 1;               // of the own subtree
-  int until_end = 1;            // of these, how many come before the group's rank 0
+  int until_end = 1;            // of these, up to rank size - 1
   std::uint64_t count;          // elements of a block
   std::vector<Child> children;  // nearest first
 
@@ -38,7 +38,7 @@ struct BinomialTree {
     blocks = std::min(reach, p - relative);
     until_end = std::min(blocks, p - spec.rank);
   }
-  // `number` blocks of a slice that holds those of the own subtree.
+  // Blocks [first, first + number) of a slice that holds the own subtree's blocks.
   Slice part(const Slice& subtree, int first, int number) const {
     return {subtree.buffer, subtree.offset + static_cast<std::uint64_t>(first) * count,
             static_cast<std::uint64_t>(number) * count};

@@ -1,4 +1,4 @@
-// Broadcast inside a node: each rank copies most of the data from the root, which writes the rest.
+// Broadcast inside a node: the root writes 1/p of the data to each rank, which copies the rest from the root.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {

@@ -10,7 +10,7 @@ namespace mpi_gdr {
 
 namespace collectives {
 
-// Two schedules, one of which the ranks choose when they begin (Schedule::staged): one flag more than either.
+// Writes two schedules. The ranks choose one at the start (Schedule::staged), which costs one flag.
 static void adaptive(Builder zero_copy, Builder staged, ScheduleWriter& writer, const CollectiveSpec& spec,
                      const Tuning& tuning) {
   zero_copy(writer, spec, tuning);

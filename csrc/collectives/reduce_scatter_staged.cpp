@@ -1,4 +1,4 @@
-// Reduce-scatter inside a node through shared memory: a rank copies in the others' blocks, reduces its own.
+// Reduce-scatter inside a node: a rank copies the others' blocks to its Staging, then reduces its own block.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {
@@ -15,7 +15,7 @@ void reduce_scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, c
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
     writer.round();
     for (int r = 0; r < spec.size; ++r) {
-      if (r == spec.rank && !scales) continue;  // taken from Input
+      if (r == spec.rank && !scales) continue;  // reduced from Input
       const Slice source = chunks.chunk(blocks.at(Buffer::Input, r), i);
       writer.copy(room(i, r), source, first_scale(spec.op));
     }

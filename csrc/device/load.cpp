@@ -16,11 +16,10 @@ namespace mpi_gdr {
 namespace {
 
 struct Family {
-  std::string_view type;  // torch's name, and that of libmpi_gdr_<type>.so
+  std::string_view type;  // torch's device type; names libmpi_gdr_<type>.so
   const char* name;
   Env::Choice Env::* choice;  // MPI_GDR_<name>
 };
-// All families of devices.
 constexpr Family kFamilies[] = {
     {"cuda", "CUDA", &Env::cuda},
 };

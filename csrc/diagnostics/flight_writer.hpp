@@ -33,7 +33,7 @@ class FlightWriter : public Observer {
   std::string path() const;
 
   using Result = FileWriter::Result;
-  // Replaces the file atomically. `reason` is stored in it. `path`: "": path().
+  // Replaces the file at `path` ("": path()) atomically, with `reason` in it. Blocks at most for `patience`.
   Result write(const std::string& reason, std::chrono::milliseconds patience,
                const std::string& path = {}) const;
   // Writes the file; returns "; flight log: /tmp/..." or the error, to append to a message.
@@ -56,12 +56,13 @@ class FlightWriter : public Observer {
   std::string group_failed(const std::string& reason) override;
 
  private:
-  // An operation has one entry, or one per message. `number`: 1 + the first id; 0: none.
+  // Changes the operation's entries: one, or one per message. `number`: 1 + the first entry's id; 0: none.
   template <typename Change>
   void change(const Operation& operation, std::uint64_t number, Change&& change);
 
   const std::shared_ptr<FlightLog> log_;
   std::mutex messages_mutex_;
+  // Next sequence number by group and (send, peer, tag).
   std::map<std::uint32_t, std::map<std::tuple<bool, int, int>, std::uint64_t>> messages_;
   std::atomic<int> rank_;
   const FlightWriterOptions options_;

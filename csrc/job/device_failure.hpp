@@ -1,4 +1,4 @@
-// Failures of operations on a device, whose Work a stream has waited for long ago.
+// Handles failures of operations on a device, whose wait() may have returned long before.
 #pragma once
 
 #include "engine/operation.hpp"
@@ -7,12 +7,13 @@ namespace mpi_gdr {
 
 class Group;
 
-// A failed group has collectives in graphs. Ends the process, since replays cannot be notified; if the group
-// was aborted or MPI_GDR_ASYNC_ERROR=raise, unblocks the device instead.
+// Called when a group with collectives in graphs has failed. Ends the process, since replays cannot be
+// notified. If the group was aborted or MPI_GDR_ASYNC_ERROR=raise, releases the replays instead.
 void captured_group_failed(const Group& group) noexcept;
 
-// Called when an operation has failed, not on the progress thread. Ends the process unless a caller waits,
-// the group has not failed or was aborted, or MPI_GDR_ASYNC_ERROR=raise: results are then undefined.
+// Called when an operation has failed, not on the progress thread. Unblocks the device, with undefined
+// results, if a host thread waits, the group was aborted or has not failed, or MPI_GDR_ASYNC_ERROR=raise;
+// otherwise ends the process.
 void device_operation_failed(const OperationPtr& operation);
 
 }  // namespace mpi_gdr

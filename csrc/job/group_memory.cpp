@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::uint64_t kMostByDefault = std::uint64_t{64} << 30;
 
-// Each rank maps the memory of all ranks of its node, used or not: not if address space is limited.
+// 0 if address space is limited: a rank maps the limits of all ranks of its node, used or not.
 std::uint64_t default_limit() {
   rlimit addresses{};
   if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur != RLIM_INFINITY) return 0;
-  // If memory is committed at mapping, touching too much raises a signal, not an error.
+  // 0 with strict accounting: a page beyond the commit limit raises SIGBUS when touched; no call fails.
   int overcommit = 0;
   if (std::ifstream("/proc/sys/vm/overcommit_memory") >> overcommit; overcommit == 2) return 0;
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);

@@ -1,4 +1,4 @@
-// Schedules on buffers in several pieces: blocks of a node's ranks in a group's Output, parts of blocks.
+// Maps schedules onto buffers in several pieces, such as the blocks of one node's ranks in a group's Output.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;
 
-// Pieces by rank, or one entry for all. `ranks`: their ranks in the result. Empty: unchanged.
+// Pieces per rank of the schedule, or one entry for all; `ranks`: its ranks in the result. Empty: unchanged.
 struct Scattered {
   std::vector<Pieces> input = {}, output = {};
   std::vector<int> ranks = {};
 };
 
-// The schedule of `rank` on pieces; cuts steps where a slice crosses pieces, alike on all ranks. Thread-safe.
+// Returns the schedule of `rank` on pieces. Cuts a step where a slice crosses pieces; both ends of a message
+// must have the same cuts. Thread-safe.
 SchedulePtr scattered(const Schedule& schedule, int rank, const Scattered& where);
 
 }  // namespace mpi_gdr

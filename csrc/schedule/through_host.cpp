@@ -87,7 +87,7 @@ class LaneWriter {
       sends_.clear();
     }
     writer_.round();
-    copy_arrived();  // in this round
+    copy_arrived();  // in the new, empty round
     Area& into = receives_[turn_];
     if (messages) into.clear();
     for (const Step& step : from_.steps_of(round)) {
@@ -112,7 +112,7 @@ class LaneWriter {
   ScheduleWriter& writer_;
   const Schedule& from_;
   const Lane& lane_;
-  Area sends_, receives_[2];  // alternating: received data may still be forwarded
+  Area sends_, receives_[2];  // used in turn: the last round's data may still be sent
   int turn_ = 0;
   std::vector<Arrival> owed_;   // not yet copied to their destination
   std::vector<Arrival> fresh_;  // of the last round with messages, not overwritten since

@@ -41,7 +41,7 @@ class Limit:
         self._times: dict[tuple[bool, int], float] = {}
 
     def time(self, collective: str, total: int, in_place: bool, iterations: int) -> float | None:
-        """Microseconds, on all ranks; None below the size from which buffers are rewritten."""
+        """Microseconds, equal on all ranks; None below REWRITE_BYTES, or if no bytes must move."""
         kind = KINDS[collective]
         moved = int(kind.least(self.size, in_place) * total)
         if total < REWRITE_BYTES or moved == 0:
@@ -52,7 +52,7 @@ class Limit:
         return self._times[key]
 
     def _measure(self, adds: bool, moved: int, iterations: int) -> float:
-        """Ranks beyond the cores sleep meanwhile in the store, not in a collective that polls."""
+        """Ranks beyond the number of cores block in the store: a collective would poll."""
         done = f"mpi_gdr_bench_limit/{adds}/{moved}"
         time_us = 0.0
         if self.rank < self.active:
@@ -63,7 +63,7 @@ class Limit:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _median(self, adds: bool, moved: int, iterations: int) -> float:
-        # a += b reads two elements and writes one, a copy reads one. Write-allocate reads do not count.
+        # a += b reads 2 floats and writes 1, a copy reads 1 and writes 1. Write-allocate reads do not count.
         count = max(1, moved // self.active // (3 if adds else 2) // 4)
         a, b, fresh = torch.zeros(count), torch.zeros(count), torch.ones(count)
         samples = torch.empty(iterations, dtype=torch.float64)
@@ -101,7 +101,7 @@ class DeviceLimit:
         return all(each == found[0] for each in found)
 
     def time(self, collective: str, total: int, in_place: bool, iterations: int) -> float | None:
-        """Microseconds; None below the size from which buffers are rewritten."""
+        """Microseconds; None below REWRITE_BYTES, or if no bytes must move."""
         moved = KINDS[collective].least(self.size, in_place) * total
         return None if total < REWRITE_BYTES or moved == 0 else moved / self.bandwidth * 1e6
 

@@ -49,7 +49,7 @@ def run_collective(
     limit: Limit | DeviceLimit | None,
     show: Callable[[str], None],
 ) -> text.Report:
-    """The report; shows each line once it is measured."""
+    """Calls `show` with each line once it is measured; returns the report."""
     report: text.Report = {
         "info": ranks.summary(),
         "collective": name,
@@ -99,7 +99,7 @@ def limit_of(options: argparse.Namespace, ranks: Ranks) -> Limit | DeviceLimit |
 
 
 def ranks_of(options: argparse.Namespace) -> Ranks:
-    """The ranks of --backend."""
+    """Creates the Ranks of --backend."""
     if options.backend == "mpi":
         from .raw_mpi import MpiRanks
 
@@ -148,7 +148,7 @@ def measure_sizes(
 
 
 def cells(t: Timing, total: int, bus_factor: float, limit_us: float | None) -> text.Cell:
-    """Times and what follows from them."""
+    """The report's entry for a timing, with its bandwidths and limit."""
     algbw = total / t.time * 1e-3  # B/us = MB/s
     return {
         "time_us": t.time,

@@ -15,11 +15,11 @@ from ..reports import JobSummary
 
 # `adaptive` replaces `staged` unless it takes this many times as long.
 ADAPTIVE_PAYS = 1.25
-# A switch of algorithm must win by more than this: limits between about equal algorithms would be noise.
+# To replace the previous size's algorithm, another must be more than this many times as fast: less is noise.
 HYSTERESIS = 1.05
 INTEGERS = ("int32",)
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
-# Conditions of a measured dtype's rows. float32 stands for all without rows of their own, below the others.
+# Condition in a measured dtype's rows. float32 has none: its rows come last and match all other dtypes.
 CONDITIONS = {"any": "", "float32": "", "bfloat16": "dtype=half", "int32": "dtype=integer"}
 MOST = 2**64 - 1
 # Rows start at 0 if the least measured bytes are at most SMALL, and are open-ended if the largest whole
@@ -32,8 +32,8 @@ class Point(TypedDict):
 
     collective: str
     dtype: str
-    bytes: int  # the table's unit
-    whole: int  # whole buffer
+    bytes: int  # the table's unit: whole buffer, or one rank's block
+    whole: int  # bytes of the whole buffer
     built_in: str  # choice of the table in force
     median_us: dict[str, float]
     quartile_us: dict[str, float]
@@ -110,14 +110,14 @@ def with_hysteresis(points: list[Point], native: bool) -> list[str]:
             or (medians[name] * HYSTERESIS < medians[before] and quartiles[name] < quartiles[before])
         ]
         chosen.append(min(better, key=lambda name: medians[name]) if better else before)
-        # On the timed ordinary tensors adaptive is staged plus a flag; in group memory it is much faster.
+        # Only tensors in ordinary memory are timed; in group memory adaptive is several times as fast.
         if chosen[-1] == "staged" and medians.get("adaptive", math.inf) < ADAPTIVE_PAYS * medians["staged"]:
             chosen[-1] = "adaptive"
     return chosen
 
 
 def limit_between(low: int, high: int) -> int:
-    """The power of two next to the geometric mean of two sizes, not below it."""
+    """The smallest power of two not below the geometric mean of two sizes."""
     return 1 << math.ceil((math.log2(low) + math.log2(high)) / 2)
 
 

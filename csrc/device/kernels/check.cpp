@@ -1,4 +1,4 @@
-// Refuses arguments before any kernel runs, equally on every device.
+// Validates arguments before any kernel runs, equally on every device.
 #include "common/error.hpp"
 #include "device/kernels/reduce_families.hpp"
 

@@ -1,6 +1,6 @@
 // Conversions of the 8-bit floats to and from float32, bit for bit those of torch 2.13
 // (torch/headeronly/util/ Float8_*.h): to nearest, ties to even. Overflow becomes infinity (E5M2), the
-// largest finite number (E4M3FN, infinity too) or NaN (others).
+// largest finite number (E4M3FN, also for infinity) or NaN (others).
 //
 // Formats. E4M3FN, E5M2: OCP 8-bit Floating Point Specification 1.0. FNUZ: Noune et al., "8-bit Numerical
 // Formats for Deep Neural Networks", arXiv:2206.02915. E8M0FNU: OCP Microscaling Formats Specification 1.0.
@@ -30,7 +30,7 @@ template <int kMantissa, int kBias, Specials kSpecials>
 struct Float8Codec {
   using Stored = std::uint8_t;
   using Folded = float;
-  static constexpr bool kShortSpan = true;  // as Float16Codec's
+  static constexpr bool kShortSpan = true;  // see ShortSpan
 
   MPI_GDR_PORTABLE static Folded load(Stored v) {
     const std::uint32_t magnitude = v & 0x7fu;
@@ -51,7 +51,7 @@ struct Float8Codec {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     const std::uint32_t sign = (bits >> 24) & 0x80u;
-    // Half an ulp less a bit, plus the lowest kept bit: ties go to even. Carries run into the exponent.
+    // Half an ulp minus one bit, plus the lowest kept bit: ties go to even. A carry increments the exponent.
     const std::uint32_t half = (1u << (kShift - 1)) - 1u;
     const std::uint32_t normal =
         (magnitude - (static_cast<std::uint32_t>(127 - kBias) << 23) + half + ((magnitude >> kShift) & 1u)) >>
@@ -80,8 +80,8 @@ struct Float8Codec {
   static constexpr std::uint32_t kInfinity = 0x7fu & ~((1u << kMantissa) - 1u);  // of E5M2
   static constexpr float kUnit =                                                 // the smallest subnormal
       std::bit_cast<float>(static_cast<std::uint32_t>(127 + 1 - kBias - kMantissa) << 23);
-  // The first float32 beyond the finite patterns, however it is rounded: the pattern of infinity, NaN or the
-  // sign. Values that round up to it from below become it by the carry.
+  // The smallest magnitude, as float32 bits, that always overflows: it converts to the pattern after the
+  // largest finite one. Smaller values that round up to it get the same pattern by the carry.
   static constexpr std::uint32_t kOverflow = ((kSpecials == Specials::Ieee     ? kInfinity
                                                : kSpecials == Specials::OneNan ? 0x7fu
                                                                                : 0x80u)
@@ -104,7 +104,7 @@ struct Float8E8M0FNUCodec {
   }
   MPI_GDR_PORTABLE static Stored store(Folded v) {
     const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(v) & 0x7fffffffu;
-    // Halfway between 2^(e-1) and 2^e the even mantissa is that of 2^e; between 0 and 2^-126 it is that of 0.
+    // Ties between powers of two round up. The tie of subnormals, 2^-127, rounds down, to pattern 0.
     const std::uint32_t tie_up = select(magnitude >= 0x00800000u, 1u, 0u);
     const std::uint32_t rounded = (magnitude + 0x003fffffu + tie_up) >> 23;
     return static_cast<Stored>(select(magnitude >= 0x7f800000u, 0xffu, rounded));

@@ -16,35 +16,35 @@ using Transfers = std::list<Transfer>;  // elements move between lists at stable
 // A send or receive of this rank, from isend() or irecv() until test() or abandon().
 struct Transfer {
   bool send = false, done = false, too_long = false;
-  bool copies = false;      // a matched receive that both ends copy
-  bool notified = false;    // of these: the other end has been notified
-  bool wants_none = false;  // a receive whose answer ends the send
+  bool copies = false;      // a matched receive whose message both ends copy
+  bool notified = false;    // if `copies`: the sender has been notified
+  bool wants_none = false;  // a receive that needs no pieces: its answer completes the send
   int peer = -1;            // or kAnySource, until it is matched
   int tag = 0;
   std::byte* data = nullptr;
   std::size_t bytes = 0;    // of the message to send, or of the receive buffer
-  std::size_t arrived = 0;  // bytes of the message received
-  std::size_t moved = 0;    // bytes, so far
+  std::size_t arrived = 0;  // bytes of the matched message
+  std::size_t moved = 0;    // bytes that this rank has copied so far
   std::uint64_t id = 0;     // of a long message, the sender's
-  std::uint64_t there = 0;  // of a long message received: its address in its owner's process
-  int cell = -1;            // of the open copy of a receive that both ends copy; -1: none
+  std::uint64_t there = 0;  // of a long message received: its address in the sender's process
+  int cell = -1;            // index of the open copy's CopyCell; -1: none
   Transfers* list = nullptr;
   Transfers::iterator place;
 };
 
-void move(Transfer& transfer, Transfers& to);  // to its end
+void move(Transfer& transfer, Transfers& to);  // to the end of `to`
 inline void end(Transfer& transfer, Transfers& done) {
   transfer.done = true;
   move(transfer, done);
 }
-// By id: usually the first one; null: it has been abandoned.
+// The transfer with this id, usually the first; null: not in the list.
 Transfer* find(Transfers& transfers, std::uint64_t id);
 
 // A message that came before its receive.
 struct Unexpected {
   int source = -1, tag = 0;
   std::size_t bytes = 0;
-  bool offered = false;  // a long one, still with its sender
+  bool offered = false;  // a long message, still in the sender's memory
   std::uint64_t id = 0, there = 0;
   std::unique_ptr<std::byte[]> data;
 };
@@ -60,7 +60,7 @@ class Matching {
   void keep(Unexpected message) { unexpected_[bucket(message.tag)].push_back(std::move(message)); }
 
  private:
-  // Lists by tag, in order: a search skips other sources, as in MPI.
+  // Lists by tag modulo kBuckets, oldest first.
   static constexpr std::size_t kBuckets = 64;
   static std::size_t bucket(int tag) { return static_cast<std::size_t>(tag) % kBuckets; }
 
