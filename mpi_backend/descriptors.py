@@ -1,7 +1,7 @@
 """Raises the limit on open files for the job's store before ranks connect to it.
 
-The process that hosts the store needs a descriptor per rank. Once they run out it accepts no more
-connections, and ranks wait without a message.
+The process that hosts the store needs a descriptor per rank. Without a free descriptor, this process accepts
+no connection, and ranks block without a message.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ OTHERS = 200
 
 
 def prepare(env: Mapping[str, str]) -> None:
-    """Called on every rank before the store of env:// is created or connected to. Raises RuntimeError if its
-    host process cannot open a file per rank."""
+    """Called on every rank before the store of env:// is created or connected to. Raises the limit of the
+    process that hosts the store; throws RuntimeError if that process cannot open a file per rank."""
     if (sentence := shortage(env)) is not None:
         raise RuntimeError(f"mpi-gdr: {sentence}")
     host, needed = host_and_files(env)
@@ -56,7 +56,7 @@ def host_and_files(env: Mapping[str, str]) -> tuple[int | None, int]:
 
 
 def store_host(env: Mapping[str, str], rank: int) -> int | None:
-    """The local process that hosts the store of env://; None: on another host, or another rank checks it."""
+    """The local process that hosts the store of env://, if this rank must check it; else None."""
     if env.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return os.getpid() if rank == 0 else None
     if env.get("GROUP_RANK") != "0":

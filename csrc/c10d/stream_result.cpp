@@ -53,7 +53,7 @@ void StreamResult::order(const c10::Stream& consumer) {
   if (!gate_) return;
   if (arrived_) return arrived_->block(consumer);
   gate_->wait(*streams_->queue(consumer));
-  // Copies on other streams are unknown to the allocator, and kept memory may be released before they end.
+  // Else the allocator could reuse kept memory before the copies on another stream end.
   if (consumer != home_) record_stream(kept_, consumer);
   {
     const c10::StreamGuard guard(consumer);
@@ -70,9 +70,9 @@ void StreamResult::wait() {
   const c10::Stream consumer = streams_->current();
   order(consumer);
   awaited_ = true;
-  // Freed memory returns to the stream of the call, which otherwise does not wait.
+  // The stream of the call reuses freed memory, so that stream must have waited.
   if (consumer != home_) return;
-  // Other ranks use group memory until the operation is over, even later if it fails.
+  // Keeps memory of the arena: other ranks use it until the operation completes, or longer if it fails.
   const auto theirs = std::partition(kept_.begin(), kept_.end(), [](const at::Tensor& tensor) {
     return ipc::DeviceArena::find(tensor.storage().data()) != nullptr;
   });

@@ -1,12 +1,12 @@
 // Helpers of the algorithms whose ranks access each other's memory instead of sending messages.
 //   zero_copy   each rank reads the others' Input and writes their Output, mapped or by the kernel's copy:
 //               every byte moves once
-//   staged      everything goes through Staging, in chunks: one copy more, no access to other ranks' tensors
+//   staged      everything goes through Staging, in chunks: one more copy, no access to other ranks' tensors
 //   flag        as staged, but every rank does all of the reduction: one synchronisation instead of two
 //
-// Staging is used in two halves: a half is written again after one synchronisation more, so no rank waits for
-// the slowest reader. Staged schedules that may run in place (Tuning::in_place) end with one synchronisation
-// more: the others then read the caller's memory.
+// Chunks alternate between two halves of Staging: a rank writes a chunk while others still read the one
+// before. Staged schedules that may run in place (Tuning::in_place) must end with a synchronisation: other
+// ranks may access the caller's buffers until then.
 // Source: Graham, Shipman, "MPI support for multi-core architectures: optimized shared memory collectives",
 // EuroPVM/MPI 2008; Chakraborty et al., "Contention-aware kernel-assisted MPI collectives", CLUSTER 2017.
 #pragma once
@@ -52,7 +52,7 @@ inline std::vector<Slice> of_all(const Slice& slice, int size) {
   return all;
 }
 
-// Pieces of a slice that stay in a core's cache between two steps that touch them.
+// Splits a slice into pieces of `chunks` chunks. One chunk stays in a core's cache from step to step.
 class Tiles {
  public:
   Tiles(const Slice& slice, const CollectiveSpec& spec, const Tuning& tuning, std::uint64_t chunks = 1)
@@ -80,7 +80,7 @@ inline void copy_in_tiles(ScheduleWriter& writer, const Slice& dst, const Slice&
   }
 }
 
-// The same to `dst` of each other rank. A tile for several stays in the cache.
+// Copies to `dst` of each other rank. A tile that is copied to several ranks stays in the cache.
 inline void copy_to_all(ScheduleWriter& writer, const Slice& dst, const Slice& source,
                         const CollectiveSpec& spec, const Tuning& tuning) {
   const std::uint64_t chunks = spec.size == 2 ? 16 : 4;
@@ -92,7 +92,7 @@ inline void copy_to_all(ScheduleWriter& writer, const Slice& dst, const Slice& s
     }
 }
 
-// The shares of a block that the root and the other rank of an exchange copy.
+// In gather and scatter the root copies 1 / (size + 1) of a block, and the block's rank copies the rest.
 inline Slice share_of_root(const Slice& block, const CollectiveSpec& spec) {
   return piece(block, static_cast<std::uint64_t>(spec.size) + 1, 0);
 }
@@ -101,7 +101,7 @@ inline Slice share_of_other(const Slice& block, const CollectiveSpec& spec) {
   return {block.buffer, block.offset + taken, block.count - taken, block.owner};
 }
 
-// Chunks in which `count` elements go through Staging, where each takes `parts` times its size.
+// Splits `count` elements into chunks, each with room for `parts` times its size in Staging.
 class StagedChunks {
  public:
   StagedChunks(ScheduleWriter& writer, std::uint64_t count, std::uint64_t parts, const CollectiveSpec& spec,
@@ -119,7 +119,7 @@ class StagedChunks {
     const std::uint64_t at = std::min(i * each_, whole.count);
     return {whole.buffer, whole.offset + at, std::min(each_, whole.count - at), whole.owner};
   }
-  // `count` elements of the room for `part` of chunk i.
+  // The first `count` elements of part `part` (from 0) of the room for chunk i.
   Slice room(std::uint64_t i, std::uint64_t part, std::uint64_t count) const {
     return {Buffer::Staging, base_.offset + (i % 2) * half_ + part * each_, count};
   }

@@ -1,4 +1,4 @@
-// A collective as all ranks of its group must call it. Plain data for shared memory and messages.
+// Describes a collective call, to compare it between ranks. Plain data for shared memory and messages.
 #pragma once
 
 #include <array>
@@ -25,6 +25,7 @@ struct CallRecord {
 // "all_reduce #5 of 10 x float32, op=sum". Accepts any bytes: the record may come from another process.
 std::string text_of(const CallRecord& call);
 
+// The error message when `rank` has called `theirs`, and this rank `ours`.
 std::string difference(int rank, const CallRecord& theirs, const CallRecord& ours);
 
 }  // namespace mpi_gdr

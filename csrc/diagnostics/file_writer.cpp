@@ -26,8 +26,8 @@ std::string replace_file(const std::string& path, const std::string& content, Fo
   const auto [where, name] = split_path(path);
   const TrustedFolder folder(where, use);
   const int at = folder.descriptor();
-  // Without the final name, which torch's analyzer searches for: a killed process leaves this file. Hosts
-  // that share the folder may have equal process ids.
+  // A killed process leaves this file, so its name must not contain the final one, which torch's analyzer
+  // searches for. Hosts that share the folder may have equal process ids.
   static std::atomic<unsigned> files{0};
   const std::string partial = ".partial-" + host_name() + '-' + std::to_string(getpid()) + '-' +
                               std::to_string(files.fetch_add(1, std::memory_order_relaxed)) + "~";
@@ -86,7 +86,7 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
       state_->late.store(true, std::memory_order_relaxed);
       result.problem = "writing " + result.path + " is slow; it continues in the background";
     }
-  } catch (const std::exception& e) {  // no memory, no thread
+  } catch (const std::exception& e) {  // out of memory, or no thread could be created
     result.problem = e.what();
   }
   return result;

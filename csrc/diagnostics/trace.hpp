@@ -37,16 +37,16 @@ struct TracedOperation {
 
 struct TracedRound {
   std::uint64_t operation = 0;  // TracedOperation::id
-  // When its messages were posted, its copies and reductions were done, and all of it was over.
+  // When the round began, had done its copies and reductions, and ended.
   std::int64_t began = 0, worked = 0, ended = 0;
   std::uint64_t sent = 0, received = 0, local = 0;  // bytes; local: read by copies and reductions
   std::uint32_t round = 0;                          // in the lane
-  std::uint32_t execution = 0;                      // of the trace: a schedule that ran
+  std::uint32_t execution = 0;                      // a run of a schedule; counts from 1 in the trace
   std::uint16_t steps[kStepKindCount] = {};         // by StepKind
   std::uint8_t lane = 0;
   static constexpr int kPeers = 8;
-  std::uint8_t peer_count = 0;      // in `peers`, sorted and unique; those beyond kPeers are dropped
-  std::int32_t peers[kPeers] = {};  // ranks in the group
+  std::uint8_t peer_count = 0;      // of `peers`; ranks beyond kPeers are dropped
+  std::int32_t peers[kPeers] = {};  // ranks in the group, sorted and unique
 };
 
 struct TraceOptions {

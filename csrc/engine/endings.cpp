@@ -32,18 +32,19 @@ bool Endings::finish(Operation& operation, std::exception_ptr error) noexcept {
     observers_.each(operation.numbers, [&](Observer& o, const auto& number) {
       o.ended(operation, number, now, failed ? &text : nullptr);
     });
-  } catch (const std::bad_alloc&) {  // observers miss its end
+  } catch (const std::bad_alloc&) {  // observers miss the operation's end
   }
   if (!operation.try_finish(std::move(error), now, callbacks)) return false;
   observers_.each(operation.numbers,
                   [&](Observer& o, const auto& number) { o.settled(operation, number, now, failed); });
   if (operation.on_ended) operation.on_ended(operation);
-  if (failed) operation.release_device();  // no pass may ever abandon it
+  if (failed) operation.release_device();  // there may be no later pass to abandon it
   operation.group().one_finished();
   outstanding_.remove(operation);
-  // Engine::carry() leaves `waiters` before it reads finished(); this writes it after: one sees the other.
+  // Engine::carry() decrements `waiters`, then reads finished(), which is already set here: if this does not
+  // read 0, carry() sees the end and releases the buffers.
   if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
-    // Released after the pass: may need the GIL.
+    // After the pass: releasing buffers may need the GIL.
     try {
       unreleased_.push_back(operation.shared_from_this());
     } catch (const std::bad_alloc&) {
@@ -61,7 +62,7 @@ void Endings::fail_operation(Operation& operation, std::exception_ptr error) noe
 }
 
 void Endings::end_background(const GroupState* group, const std::string& reason) {
-  // Without a list: there may be no memory.
+  // Takes one at a time: there may be no memory for a list.
   while (const OperationPtr operation = outstanding_.next_of(group)) {
     std::exception_ptr error;
     try {

@@ -7,8 +7,8 @@
 
 namespace mpi_gdr {
 
-// Joins messages and collectives issued together: two channels, one Work. Done when `other` has succeeded,
-// else throws its error. `other` is failed and abandoned on its own.
+// Joins messages and collectives issued together: two channels, one Work. advance() waits for `other` and
+// throws the error of `other`. The engine fails and abandons `other` as an operation of its own.
 class JoinExecution : public Execution {
  public:
   explicit JoinExecution(OperationPtr other) : other_(std::move(other)) {}

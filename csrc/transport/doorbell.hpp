@@ -1,4 +1,4 @@
-// Sleeps on a flag in shared memory, by futex(2). While no thread sleeps, the writer pays a fence.
+// Sleeps on a flag in shared memory, by futex(2). While no thread sleeps, ring() costs a fence.
 #pragma once
 
 #include <atomic>
@@ -7,13 +7,13 @@
 
 namespace mpi_gdr {
 
-// An awaited flag. A value; its pointers are to shared memory that outlives it.
+// A flag to wait for. Copyable; the shared memory of its pointers must outlive it.
 struct Doorbell {
   const std::atomic<std::uint64_t>* flag = nullptr;
   std::uint64_t seen = 0;                          // its last observed value
-  std::atomic<std::uint32_t>* sleepers = nullptr;  // of this flag and others
+  std::atomic<std::uint32_t>* sleepers = nullptr;  // threads asleep on this flag or others
 
-  // Until the flag has changed, at most for `patience`, sometimes although it has: keep that short.
+  // Blocks until the flag changes, at most for `patience`. May miss a change: keep `patience` short.
   void sleep(std::chrono::microseconds patience) const;
   // Call after storing to `flag`.
   static void ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers);

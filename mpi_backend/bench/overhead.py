@@ -1,6 +1,6 @@
 """`mpi-gdr bench -n 2 overhead`: host time of a small call, beside torch's `fake` backend and bare MPI.
 
-`fake` does nothing below torch.distributed: its time is the share of Python and c10d in any backend's.
+`fake` does nothing below torch.distributed: its time is that of Python and c10d in any backend.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(argv: list[str], ranks: int | None) -> int:
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
-    """{"collectives": {row: {"sync_us": median, "issue_us": ...}}}, maxima over ranks."""
+    """{"info": ..., "collectives": {row: {"sync_us": median, ...}}}, maxima over ranks; None if rank > 0."""
     import torch
 
     times: dict[str, dict[str, float]] = {}
@@ -114,7 +114,7 @@ def issue_times(issue: Callable[[], dist.Work], iterations: int) -> tuple[float,
 
 
 def cases(sizes: list[int]) -> list[tuple[str, str, int]]:
-    """(row, collective, bytes of a block)."""
+    """(table row, collective, bytes of a block)."""
     found = [(f"all_reduce, {size} B", "all_reduce", size) for size in sizes]
     return found + [(name, name, sizes[0]) for name in COLLECTIVES if name != "all_reduce"]
 
@@ -159,7 +159,7 @@ def calls_of(
 
 
 def markdown(found: Found) -> list[str]:
-    """Returns a line per collective."""
+    """Lines of a table with a row per collective."""
     reports = found["contenders"]
     heads = ["collective", "issue us", "issue and wait us", "blocking us"]
     heads += [f"{name}, blocking us" for name in ("fake", "mpi") if name in reports]
@@ -187,5 +187,5 @@ def markdown(found: Found) -> list[str]:
 
 
 def of(reports: Mapping[str, Sequence[Mapping[str, Any]]], contender: str, row: str, key: str) -> list[float]:
-    """One number of a contender, by round."""
+    """`key` of a contender's row, by round."""
     return [report["collectives"][row][key] for report in reports[contender]]

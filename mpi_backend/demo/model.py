@@ -103,7 +103,7 @@ class GPT(nn.Module):
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
-        # Every block adds two terms to the residual stream: this keeps its variance independent of the depth.
+        # A block adds two terms to the residual stream: this scale keeps the sum's variance at any depth.
         for block in self.blocks:
             for linear in (block.attention.out, block.mlp.down):
                 nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * self.config.layers))

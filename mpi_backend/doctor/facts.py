@@ -24,8 +24,8 @@ PR_GET_DUMPABLE = 3
 
 
 def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
-    """Collects this process's site. Imports torch, which sets the variables that a program would see, and
-    loads MPI without starting it. Removes invalid values of MPI_GDR_* from `env`."""
+    """Collects the facts of a Site. Imports torch and registers the backend, which sets the variables that a
+    program would see. Does not start MPI. Removes invalid values of MPI_GDR_* from `env`."""
     import torch
 
     _autoload.register()  # skipped at import with TORCH_DEVICE_BACKEND_AUTOLOAD=0
@@ -73,7 +73,8 @@ def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
 
 
 def job_of(env: Mapping[str, str], cores: int, ranks_here: int | None) -> Job:
-    """This process's job; without a launcher, the allocation's, else a rank per core."""
+    """This process's job, from the launcher or RANK and WORLD_SIZE; else an assumed one on the allocation's
+    nodes, with `ranks_here`, the allocation's tasks or a rank per core."""
 
     def number(name: str) -> int | None:
         return int(env[name]) if env.get(name, "").isdecimal() else None
@@ -84,8 +85,8 @@ def job_of(env: Mapping[str, str], cores: int, ranks_here: int | None) -> Job:
         here = placement.local_size
         nodes = 1 if here == placement.size else run.number_of_nodes(None, env)
         if nodes == 1 and here is not None and here < placement.size:
-            nodes = None  # several, but no batch system gives the number
-        # `srun --mpi=pmi2` sets Hydra's variables, except for the rank on the node.
+            nodes = None  # several nodes, but no batch system gives their number
+        # `srun --mpi=pmi2` sets PMI_RANK and PMI_SIZE as Hydra does, but not MPI_LOCAL*.
         by_srun = launchers.in_slurm_step(env) and not any(
             name.startswith(("MPI_LOCAL", "OMPI_")) for name in env
         )
@@ -164,7 +165,7 @@ def srun_plugins(env: Mapping[str, str]) -> tuple[str, ...] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return ()
-    # On stdout or stderr, depending on the release, among other words.
+    # srun prints them among other text, to stdout or stderr depending on its release.
     return tuple(re.findall(r"\b(?:pmi2|pmix\w*|none|cray_shasta|openmpi)\b", result.stdout + result.stderr))
 
 
@@ -189,7 +190,7 @@ def launcher_is_hidden(env: Mapping[str, str]) -> bool:
 
 
 def refused_calls() -> dict[str, str]:
-    """System calls tried on this process: {call: error or ""}. A seccomp filter refuses them for any
+    """{check: error, or ""}. Calls are tried on this process, because a seccomp filter refuses a call for any
     target."""
     libc = ctypes.CDLL(None, use_errno=True)
     refused = {"dumpable": "" if libc.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 else "no"}

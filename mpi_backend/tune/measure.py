@@ -1,5 +1,5 @@
-"""The ranks of `mpi-gdr tune`: times in turn every algorithm that supports a call. All ranks run the same
-calls.
+"""The part of `mpi-gdr tune` that runs on ranks: times, in turn, every algorithm that supports a call. All
+ranks run the same calls.
 
 A group has one algorithm per collective, so there is a group over all ranks for the first algorithm of each
 collective, one for the second, and so on.
@@ -41,8 +41,8 @@ class Case(NamedTuple):
 
     collective: str
     dtype: str
-    bytes: int  # the table's unit: whole buffer, or one rank's block
-    whole: int  # whole buffer
+    bytes: int  # of the whole buffer, or of one rank's block, as the table has it
+    whole: int  # bytes of the whole buffer
 
 
 class Operation(NamedTuple):
@@ -72,7 +72,7 @@ def measure_job(options: argparse.Namespace) -> JobResult:
         # Time left over by earlier cases goes to later ones, which are larger.
         share = max(end - time.monotonic(), 0.0) / (len(cases) - done)
         result["points"].append(measure_case(case, groups, rank, ranks, share))
-        if rank == 0 and options.result:  # for the starter's progress bar
+        if rank == 0 and options.result:  # for the progress bar of the command that started the job
             state = f"{case.collective} {case.dtype} {size_text(case.bytes)}"
             child_job.report_progress(done + 1, len(cases), state)
     return result
@@ -107,6 +107,7 @@ def make_groups(listed: list[AlgorithmInfo]) -> Groups:
     for k in range(max(len(each) for each in names.values())):
         chosen = {collective: each[k] for collective, each in names.items() if k < len(each)}
         options = Options()
+        # Native reductions of floats need order=library.
         options.selection = "#".join(
             f"{collective}:{name}"
             + (":order=library" if name == "native" and collective in REDUCTIONS else "")
@@ -150,7 +151,8 @@ def measure_case(case: Case, groups: Groups, rank: int, ranks: int, seconds: flo
 def race(
     operation: Operation, candidates: dict[str, ProcessGroup], keep: str, rewrite: bool, seconds: float
 ) -> dict[str, list[float]]:
-    """Times of the slowest rank, by call: rounds with a turn of each candidate until a rank's time is up."""
+    """Runs rounds, each with a turn for every candidate, until a rank's time is up. Returns the time of each
+    call on its slowest rank. Never drops `keep`."""
     calls = 2 if rewrite else 10
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     running = list(candidates)
@@ -169,7 +171,7 @@ def race(
         for i, name in enumerate(order):
             samples[name] += slowest[i * calls : (i + 1) * calls]
         best = min(quantile(samples[name], 0.5) for name in running)
-        # Equal on all ranks, unlike the clocks, so that all decide alike.
+        # `samples` are equal on all ranks, so all ranks drop the same candidates.
         running = [
             name for name in running if name == keep or quantile(samples[name], 0.5) <= MAX_SLOWDOWN * best
         ]
@@ -185,7 +187,7 @@ def timed(operation: Operation, group: ProcessGroup, calls: int, rewrite: bool) 
     rewritten buffers and a common start."""
     times = []
     if not rewrite:
-        operation.call(group)  # after another candidate's turn
+        operation.call(group)  # not timed: the call before it was another candidate's
         dist.barrier()
     for _ in range(calls):
         if rewrite:

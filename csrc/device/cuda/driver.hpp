@@ -1,6 +1,6 @@
-// The calls that only the driver has: a stream's waits for and writes of flags, and a thread's context. The
+// Calls that CUDA has in the driver only: streams wait for and write flags, and threads set contexts. The
 // driver is loaded at run time (libcuda.so.1), because machines without it load this library, too. HIP has
-// all of this in its runtime.
+// these calls in its runtime.
 //
 // Thread-safe.
 #pragma once
@@ -31,14 +31,14 @@ class DriverDevice {
   // Later work of the stream waits until the flag has reached `at_least`, cyclically: the flag may be up to
   // 2^63 - 1 ahead.
   void wait_flag(Stream stream, const Flag* flag, std::uint64_t at_least) const;
-  // After all earlier work of the stream, whose writes become visible before this one.
+  // Executes after all earlier work of the stream, whose writes become visible before the flag's.
   void write_flag(Stream stream, Flag* flag, std::uint64_t value) const;
 
   // As Device::orders_remote_writes(): a wait flushes remote writes, or the device orders them.
   bool orders_remote_writes() const { return orders_remote_writes_; }
-  // The device runs one process at a time, without MPS. False if the driver does not tell.
+  // The device runs one process at a time, without MPS. False if the query fails.
   bool takes_turns() const { return takes_turns_; }
-  // Sets the calling thread's context for good.
+  // Sets the calling thread's context permanently.
   void enter_thread() const;
 
   CUctx_st* context() const { return context_; }

@@ -15,7 +15,7 @@ struct LaunchArgs : ReduceArgs {
   gpu::Stream stream = nullptr;
   int device = 0;
   unsigned most_blocks = 1;                  // that the device runs concurrently
-  const ResolvedReduce* resolved = nullptr;  // whose reduction this is; null: none
+  const ResolvedReduce* resolved = nullptr;  // contains this reduction; null: ReduceArgs is all
 };
 
 namespace kernels {
@@ -24,14 +24,14 @@ MPI_GDR_FAMILIES(cuda, LaunchArgs)
 
 namespace gpu {
 
-// These fill a multiprocessor, with 64 registers for each thread. More would only wait for these to end.
+// These fill a multiprocessor, with 64 registers for each thread. Further blocks would only wait.
 inline constexpr unsigned kThreads = 256;
 inline constexpr unsigned kBlocksPerMultiprocessor = 4;
 
 // Lists a kernel. For static initialisers, so that the list is complete before the first launch.
 bool enter_kernel(const void* kernel);
-// Loads all kernels onto the current device, and may wait for it. Loaded by its first launch, a kernel could
-// wait for work that waits for a flag.
+// Loads all kernels onto the current device. Loading may synchronise the device: at a kernel's first launch,
+// it could wait for work that waits for a flag.
 void load_kernels(int device);
 
 // Starts blocks for this many threads (at least 1), at most most_blocks: the kernel strides over the rest.

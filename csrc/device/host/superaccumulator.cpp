@@ -56,8 +56,8 @@ double Superaccumulator::quotient(std::uint32_t divisor, Rounding rounding) {
   if (top < begin_) return only_minus_zeros_ ? -0.0 : 0.0;
 
   const int highest = 32 * top + std::bit_width(static_cast<std::uint64_t>(limbs_[top])) - 1;
-  const int lowest = std::max(highest - 52, -1074 - kLowest);  // of the result
-  // From one bit below the result on: 54 bits, in three limbs at most.
+  const int lowest = std::max(highest - 52, -1074 - kLowest);  // bit of the result
+  // The 53 bits of the result and the bit below them are in at most three limbs.
   const int first = (lowest - 1) / 32, within = (lowest - 1) % 32;
   std::uint64_t mantissa = static_cast<std::uint64_t>(limbs_[first]) >> within |
                            static_cast<std::uint64_t>(limbs_[first + 1]) << (32 - within);

@@ -32,7 +32,7 @@ struct Multiply {
   }
 };
 
-// A NaN on the left stays: comparisons with it are false. One on the right is taken: it differs from itself.
+// Keeps a NaN on the left: comparisons with NaN are false. Takes a NaN on the right: it differs from itself.
 struct Minimum {
   template <typename T>
   MPI_GDR_PORTABLE static T apply(T a, T b) {
@@ -97,7 +97,7 @@ struct Scaling {
 template <typename T>
   requires std::is_integral_v<T>
 struct Scaling<T> {
-  // The truncated quotient is exact, and these divisions have vector instructions.
+  // Up to 32 bits, a truncated floating-point quotient is exact and has vector instructions.
   using Quotient = std::conditional_t<sizeof(T) == 8, T, std::conditional_t<sizeof(T) == 4, double, float>>;
   template <typename Args>
   MPI_GDR_PORTABLE explicit Scaling(const Args& args) : divisor(static_cast<Quotient>(args.divisor)) {}

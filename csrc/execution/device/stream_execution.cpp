@@ -33,15 +33,15 @@ StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
 }
 
 void StreamExecution::submit(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) {
-  // On the caller's queue: messages of this operation need not wait for earlier operations on our queues.
+  // On the caller's queue: this operation's messages may start before earlier ones on our queues end.
   caller.write_flag(flags_.start(), flags_.base + 1);
   const std::size_t lanes = schedule_->lanes.size();
   const std::size_t used = std::clamp<std::size_t>(lanes, 1, queues.size());
   for (std::size_t q = 0; q < used; ++q) device.order(caller, *queues[q]);
-  // One lane after the other: lanes depend on each other on no rank, so this order is topological over all
-  // ranks. An order by round number is not, because numbers differ.
+  // Lane by lane: lanes are independent of each other on every rank, so this order is topological over all
+  // ranks. An order by round number is not, because round numbers differ between ranks.
   for (std::size_t lane = 0; lane < lanes; ++lane) submit_lane(static_cast<int>(lane), *queues[lane % used]);
-  // Last the waits for each lane's last messages: earlier they would delay the lanes behind.
+  // Waits for the lanes' last messages go behind all lanes: earlier, they would delay the queue's next lanes.
   for (std::size_t lane = 0; lane < lanes; ++lane)
     if (host_total_[lane])
       queues[lane % used]->wait_flag(flags_.host(static_cast<int>(lane)), flags_.base + host_total_[lane]);
@@ -60,7 +60,7 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
         if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce)
           mpi_gdr::submit(resolve(*schedule_, step, binding_, sources_), queue);
       ++device_done;
-      // Only the lane's next messages read the counter.
+      // Only messages read the counter: a write is due if the lane's next round with work has some.
       std::uint32_t next = r + 1;
       const auto idle = [&](const Sides& s) { return !s.host && !s.device; };
       while (next < rounds.round_count && idle(sides_[rounds.first_round + next])) ++next;
@@ -73,11 +73,11 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
 
 bool StreamExecution::carry() {
   if (!started_) {
-    // Until then the caller's stream may write the input and read the output.
+    // Before the start flag, the caller's stream may still write the input and read the output.
     if (flags_.start()->load(std::memory_order_acquire) < flags_.base + 1) return false;
     started_ = true;
-    // The work before it may have been released after a failure, with invalid data: by the next call the
-    // engine has seen that.
+    // No messages yet: the flag may be set because an earlier operation failed and released the stream, with
+    // invalid data. The engine checks for that failure before the next call.
     return false;
   }
   for (std::size_t lane = 0; lane < cursors_.size(); ++lane) advance_lane(static_cast<int>(lane));

@@ -7,7 +7,7 @@
 namespace mpi_gdr {
 namespace {
 
-// Bytes per advance(): other operations must progress, and deadlines be checked.
+// advance() returns after this many bytes, so that other operations progress and deadlines are checked.
 constexpr std::size_t kMostWork = std::size_t{4} << 20;
 
 }  // namespace
@@ -75,7 +75,7 @@ bool HostExecution::run_awaits(const Round& round, int lane) {
 }
 
 void HostExecution::run_local_steps(const Round& round, int lane) {
-  if (shared_)  // is for earlier rounds: must not wait for this one
+  if (shared_)  // a Signal ends earlier rounds: it precedes this round's work
     for (const Step& step : plan_->steps_of(round))
       if (step.kind == StepKind::Signal) shared_->signal(lane);
   for (const Step& step : plan_->steps_of(round)) {
