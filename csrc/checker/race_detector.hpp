@@ -1,11 +1,10 @@
-// Proves with vector clocks, from one run, that in every timing messages and notifications order all
-// conflicting accesses to memory that several ranks touch (Mattern, "Virtual time and global states of
-// distributed systems", 1989; Flanagan, Freund, "FastTrack: efficient and precise dynamic race detection",
-// PLDI 2009). Not thread-safe.
+// Proves from one run, with vector clocks, that messages and notifications order all conflicting accesses to
+// shared memory, whatever the timing (Mattern, "Virtual time and global states of distributed systems", 1989;
+// Flanagan, Freund, "FastTrack: efficient and precise dynamic race detection", PLDI 2009). Not thread-safe.
 //
-// A clock has a number per lane of the group: 0 no information, 1 its rank has begun, 1 + k its first k
-// rounds are over. A Recv or Wait updates it from the next round on. Accesses to a rank's Input and Output
-// must lie between its begin and its end. Staging is not reused before all ranks have ended.
+// A clock holds a number per lane of the group. 0: no information; 1: the lane's rank has begun; 1 + k: the
+// lane's first k rounds are over. A Recv or Wait updates the clock for later rounds. Other ranks access a
+// rank's Input and Output only between its begin and its end. Staging is reused once all ranks have ended.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +26,14 @@ class RaceDetector {
     int owner = 0;  // the rank whose memory it is
     Extent extent;
     bool write = false;
-    int rank = 0;  // the accessing one
+    int rank = 0;  // the accessing rank
     std::size_t lane = 0;
     std::uint32_t round = 0, step = 0;
   };
 
-  // In the order of some run. `clock`: the lane's when the round began. Throws CheckFailure.
+  // Called in the order of the run. `clock`: the lane's clock when the round began. Throws CheckFailure.
   void access(const Access& access, const VectorClock& clock, std::size_t lane_of_owner);
-  // `clock`: the owner's at its end. Throws CheckFailure.
+  // `clock`: the merged clocks of the owner's lanes after the run. Throws CheckFailure.
   void end(int owner, const VectorClock& clock) const;
 
  private:

@@ -25,7 +25,7 @@ constexpr std::uint32_t types_where(Predicate wanted) {
 
 constexpr std::uint32_t kIntegers = types_where([](DataType t) { return is_integral(t); });
 
-// Names of several types; `float` is all that rounds.
+// Names of sets of types. "float": all types that round.
 struct TypeClass {
   std::string_view name;
   std::uint32_t types;
@@ -182,7 +182,7 @@ class RowParser {
         "' is neither integer, float, half, float8 nor a dtype such as float32");
   }
 
-  // With a suffix where it counts bytes; "inf" is kUnlimited.
+  // `suffix`: accepts bytes such as "4K", too. "inf" is kUnlimited.
   static std::optional<std::uint64_t> number(std::string_view text, bool suffix) {
     if (text == "inf") return kUnlimited;
     const bool plain = text.find_first_not_of("0123456789") == std::string_view::npos;

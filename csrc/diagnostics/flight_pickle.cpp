@@ -1,6 +1,6 @@
 // The layout of torch's analyzer (torch/distributed/flight_recorder). It requires, beyond FlightRecorder.hpp:
-//  - names "<library>:<operation>" from its lists, else it fails an assertion: "gloo:", since "nccl:" would
-//    imply NCCL's use of streams.
+//  - names "<library>:<operation>" from its lists; others fail an assertion. The library is "gloo", because
+//    "nccl" would imply NCCL's use of streams.
 //  - only collectives in `entries`. Messages are in `p2p_entries`, for `mpi-gdr diagnose`.
 //  - states scheduled, started, completed: a failed operation keeps its state; `error` has the error.
 //  - equal descriptions of a group on all ranks, in `pg_config`.
@@ -51,7 +51,7 @@ std::string list_text(const std::vector<int>& ranks) {
   return text + "]";
 }
 
-// Sizes may differ between ranks, which the analyzer treats as an error.
+// Whether sizes may differ between ranks, which the analyzer would report as an error.
 bool uneven(std::string_view name, const FlightEntry& entry, const GroupInfo& group) {
   const auto size = static_cast<std::int64_t>(group.members.size());
   if (name.find("gather") != name.npos && name != "gather")

@@ -1,7 +1,7 @@
 // Advances operations without a waiter (DDP waits on a torch Future). Sleeps on a condition variable while
-// nothing is outstanding, and naps while a caller makes progress. Else it polls at full speed while the
-// issuing thread is blocked or a device waits, and with naps of 50 us up to `longest_nap` while its CPU clock
-// advances: spinning takes the core from it. Naps of milliseconds instead of sleep cost a computation 12 %.
+// nothing is outstanding; naps while a caller makes progress. Otherwise polls: at full speed while the
+// issuing thread is blocked or a device waits; between naps of 50 us up to `longest_nap` while that thread
+// computes, because spinning may take its core. Millisecond naps instead of sleep cost a computation 12 %.
 #pragma once
 
 #include <atomic>
@@ -25,9 +25,9 @@ class ProgressThread {
  public:
   struct Work {  // parts of the engine, which outlives the thread
     const Outstanding& outstanding;
-    const std::atomic<int>& callers;  // waiting in the engine
+    const std::atomic<int>& callers;  // number of threads that wait in the engine
     Crowding& crowding;
-    // Progress::try_pass(); completer threads release buffers.
+    // Calls Engine::try_pass(); completer threads release buffers.
     std::function<bool(Doorbell&, std::shared_ptr<const shm::NodeMemory>&)> pass;
   };
   ProgressThread(Work work, std::chrono::microseconds longest_nap);
@@ -37,18 +37,18 @@ class ProgressThread {
 
   enum class When {  // when to take over what the calling thread submitted
     Later,           // after a nap without further submissions: the caller will most likely wait
-    Soon,            // after a nap, if a caller waits
+    Soon,            // at once; after a nap if a thread waits in the engine
     Now              // at once
   };
   void wake(When when);
 
-  // From now on the transport is given this device's memory: it becomes the thread's current device.
+  // Makes this the thread's current device, because the transport will be passed its memory.
   void serve(Device& device) { device_.store(&device, std::memory_order_release); }
 
   void stop(std::chrono::milliseconds patience);  // a stuck thread is left behind with its engine; idempotent
 
  private:
-  enum class Rest { None, Left, Nap, Sleep };  // Left: until something is urgent
+  enum class Rest { None, Left, Nap, Sleep };  // Left: a nap that urgent work ends
 
   void run();
   void sleep();
@@ -65,7 +65,8 @@ class ProgressThread {
   std::condition_variable changed_;
   std::atomic<Rest> rest_{Rest::None};
   std::atomic<bool> at_once_{false};
-  // When::Later leaves work to its caller until then, first since then. CLOCK_MONOTONIC; by issuing threads.
+  // Until when work of When::Later is left to its caller, and when the first of it was submitted. Times of
+  // CLOCK_MONOTONIC; written by issuing threads.
   std::atomic<std::int64_t> left_until_{0}, first_left_{0};
   std::atomic<bool> stopping_{false};
   bool ended_ = false;  // with mutex_

@@ -1,6 +1,6 @@
 // Compares collectives outstanding for seconds: their messages may never match because ranks called different
-// ones. One rank announces its call in the job's news; each other compares it with its own call of that
-// number, even a completed or future one. Thread-safe; calls `announce` and `differs` without a lock.
+// ones. One rank announces its call in the job's news; all others compare it with their call of the same
+// sequence number, even if completed or still to come. Thread-safe; calls `announce` and `differs` unlocked.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ class SlowCalls {
     std::string key;
   };
 
-  // A collective of this rank is slow. Called with the progress role; does not wait.
+  // Called by the holder of the progress role when a collective of this rank is slow. Does not block.
   void note(const Operation& operation) noexcept;
   // Takes another rank's announcement, of kind Slow. Throws if it is malformed.
   void receive(const News& news);
-  bool idle();  // nothing to do for look()
+  bool idle();  // look() has nothing to do
 
   // Announces noted calls that no rank has announced; calls `differs`, which fails the group, for mismatches.
   void look(const std::vector<Group>& groups, const std::function<void(News)>& announce,
@@ -54,7 +54,7 @@ class SlowCalls {
   std::deque<Noted> noted_;
   std::deque<Call> received_;   // received, not compared yet
   std::deque<Call> announced_;  // by any rank: not repeated
-  int announcements_ = 0;       // by all ranks, which share a bounded room for news
+  int announcements_ = 0;       // by all ranks; limited, because news share bounded memory
 };
 
 }  // namespace mpi_gdr

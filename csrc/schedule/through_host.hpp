@@ -5,9 +5,9 @@
 
 namespace mpi_gdr {
 
-// The same schedule with messages through bounce memory: per lane, the largest round's sends, and twice its
-// receives. Messages are unchanged, so each rank may choose by itself. Data that is forwarded at once is sent
-// from bounce memory while it is copied.
+// Returns the schedule with messages through bounce memory: per lane, the most that a round sends and twice
+// the most that a round receives. Messages are unchanged, so each rank may choose by itself. Data that the
+// next round forwards is sent from bounce memory while it is copied to its destination.
 SchedulePtr through_host(const Schedule& schedule);
 
 }  // namespace mpi_gdr

@@ -1,8 +1,8 @@
 """`mpi-gdr bench -n 2 device --device cuda`: all_reduce on an accelerator's tensors, and its bounds.
 
 Per size: host time until the call and its wait() return, device time between events, percent of the device
-memory's limit, ours also in group memory; then matrix products beside an all_reduce in flight. --device cpu
-only shows that it works.
+memory's limit; for mpi-gdr also in group memory. Then the time of matrix products during an all_reduce.
+--device cpu only tests the benchmark.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Clock:
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Rank 0's report."""
+    """Returns the report on rank 0, None on others."""
     import torch
     import torch.distributed as dist
 
@@ -114,7 +114,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
     def measure(tensor: torch.Tensor, total: int) -> dict[str, float]:
         medians = largest([statistics.median(values) for values in samples_of(tensor).values()])
         row = dict(zip(("host_ms", "device_ms"), medians, strict=True))
-        # Every rank's tensor is read and written once: 2 p S bytes.
+        # p ranks read and write their S bytes once: 2 p S bytes.
         return row | {"of_limit_percent": 100 * (2e3 * size * total / copy) / row["device_ms"]}
 
     rows = []
@@ -172,14 +172,14 @@ def beside_a_product(
         return largest([statistics.median(timed(reduce, products) for _ in range(options.iters))])[0]
 
     alone = median(True, 0)
-    # About as long as the communication, so that each could hide the other.
+    # The products take about as long as the all_reduce, so that each could hide the other.
     products = max(1, min(1000, round(alone / max(median(False, 4) / 4, 1e-3))))
     found = {"bytes": float(total), "products": float(products), "all_reduce_ms": alone}
     return found | {"products_ms": median(False, products), "both_ms": median(True, products)}
 
 
 def hidden(overlap: dict[str, float]) -> float:
-    """Percent of the shorter one that the other hides."""
+    """Percent of the shorter part that overlaps the longer one."""
     parts = (overlap["all_reduce_ms"], overlap["products_ms"])
     return 100 * (sum(parts) - overlap["both_ms"]) / min(parts)
 

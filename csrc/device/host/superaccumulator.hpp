@@ -1,4 +1,4 @@
-// A sum of doubles without rounding, for elements beyond the exact fold's faster ways. Used by one thread.
+// Sums doubles without rounding; exact_fold.hpp uses it where its terms do not suffice. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace mpi_gdr::host {
 
 enum class Rounding : std::uint8_t {
   Nearest,  // ties to even
-  ToOdd,    // truncated, and the lowest bit is set if that lost something: may be rounded again to fewer bits
+  ToOdd,    // truncates, and sets the lowest bit if inexact: rounding again to fewer bits stays correct
 };
 
 class Superaccumulator {
@@ -21,7 +21,7 @@ class Superaccumulator {
   static constexpr int kLowest = -1152;  // exponent of the lowest bit: 78 below the smallest subnormal number
   static constexpr int kLimbs = (1024 - kLowest) / 32 + 3;
   std::int64_t limbs_[kLimbs] = {};  // digits of 32 bits, their carries above
-  int begin_ = kLimbs, end_ = 0;     // of the limbs that are not all 0
+  int begin_ = kLimbs, end_ = 0;     // the limbs that may not be 0
   double special_ = 0;               // the sum of infinities and NaNs
   bool has_special_ = false, only_minus_zeros_ = true;
 };

@@ -13,27 +13,27 @@
 namespace mpi_gdr {
 
 struct DevicePart {
-  // Which of StreamTarget::queues: phases inside a node and phases between nodes run concurrently on
-  // different ones, if there are several.
+  // Which of StreamTarget::queues. If there are several, phases inside a node run on the first one, and
+  // phases between nodes concurrently on the others.
   enum class On : std::uint8_t { All, First, Others };
 
   std::shared_ptr<DeviceProgram> program;
   On on = On::All;
-  // Indices of earlier parts; -1: none. `follows`: the previous part of its call on the same queues.
-  // `depends_on`: a part on the other queues whose end it waits for. With neither it begins behind the
-  // caller.
+  // Indices of earlier parts; -1: none. `follows`: the previous part of the same call on the same queues.
+  // `depends_on`: a part on other queues, which must end first. A part with neither begins after the earlier
+  // work of StreamTarget::caller.
   int follows = -1, depends_on = -1;
 };
 
 struct DeviceParts : std::vector<DevicePart> {
-  // Launches the parts one after the other, the last one with target.conclude, behind all of them. Throws
-  // what the device throws, after end_early() of the part that failed and of those not launched.
+  // Launches the parts in order; the last one calls target.conclude(), behind all of them. If the device
+  // throws, calls end_early() of the part that failed and of those not launched, and rethrows.
   void launch(const StreamTarget& target) const;
-  // DeviceProgram::release_device() of all.
+  // Calls DeviceProgram::release_device() of every part; true: each returned true.
   bool release_device() const noexcept;
 };
 
-// Advances all parts; the progress role may destroy it before launch() has returned.
+// Returns an Execution that advances all parts. The progress role may destroy it before launch() returns.
 std::unique_ptr<Execution> progress_of(std::shared_ptr<const DeviceParts> parts);
 
 }  // namespace mpi_gdr

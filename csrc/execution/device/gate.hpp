@@ -1,8 +1,8 @@
-// Joins messages, which only the host carries, to a device: they begin when the device has executed enter(),
-// and the device's work behind wait() begins when they are over. Unlike a StreamExecution it has no queue:
-// the caller of wait() chooses where the device waits.
+// Orders messages, which the host sends and receives, and work of a device: messages begin when the device
+// has executed enter(), and its work behind wait() begins when they are over. Unlike a StreamExecution it
+// has no queue: the caller of wait() chooses where the device waits.
 //
-// Threads: enter() and wait() on issuing threads; open() on any; the rest by the holder of the progress role.
+// Threads: enter(), expect(): the issuing thread; wait(), open(): any; others: holder of the progress role.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ class Gate {
  public:
   // May synchronise the device (StreamFlagPool::acquire).
   explicit Gate(std::shared_ptr<StreamFlagPool> pool) : pool_(std::move(pool)), flags_(pool_->acquire(1)) {}
-  // If it was not entered, the device may write the flag later, below the value of the next user.
+  // If the device has not executed enter(), it may still write the flag, which is then leaked.
   ~Gate() {
     if (state_.load(std::memory_order_relaxed) == kAwaited) holding_.fetch_sub(1, std::memory_order_relaxed);
     entered() ? pool_->release(flags_) : pool_->leak();
@@ -27,7 +27,7 @@ class Gate {
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
-  // The host begins behind earlier work of `queue`. Once.
+  // The host's part begins after earlier work of `queue`. Called once.
   void enter(DeviceQueue& queue) { queue.write_flag(flags_.start(), flags_.base + 1); }
   // Later work of `queue` waits until the host's part has completed or failed. Any number of times.
   void wait(DeviceQueue& queue) {
@@ -45,7 +45,7 @@ class Gate {
   void leave() noexcept {
     if (--parts_ == 0) open();
   }
-  // Ends all parts.
+  // Unblocks the device: all parts are over, or the operation has failed.
   void open() noexcept {
     flags_.end()->store(flags_.base + 1, std::memory_order_release);
     if (state_.fetch_or(kOpen, std::memory_order_relaxed) == kAwaited)

@@ -90,7 +90,7 @@ NetworkInfo MpiNetwork::info() const {
 #endif
   int major = 0, minor = 0;
   MPI_Get_version(&major, &minor);
-  i.device = line_after(library_text(), " Device:");  // MPICH's, MVAPICH's
+  i.device = line_after(library_text(), " Device:");  // MPICH and MVAPICH only
   i.standard = std::to_string(major) + "." + std::to_string(minor);
   if (mpi_is_initialized() && !mpi_is_finalized()) {
     int level = 0, length = 0;

@@ -1,4 +1,4 @@
-// The library's collectives that mean exactly what ours do, and their calls; also for transport/mpi/raw.
+// Starts the MPI library's collectives where their semantics equal ours. transport/mpi/raw shares the types.
 #pragma once
 
 #include <mpi.h>
@@ -9,12 +9,12 @@
 
 namespace mpi_gdr::mpi {
 
-// The null handle where MPI has no equivalent, and for complex types, whose product may differ.
+// Returns the null handle if MPI has no equivalent, and for complex types, whose product may differ.
 [[gnu::visibility("default")]] MPI_Datatype mpi_datatype(DataType t);
-// The null handle where MPI has none. Bool: logical operations.
+// Returns the null handle if MPI has no equivalent. Bool: logical operations.
 [[gnu::visibility("default")]] MPI_Op mpi_operation(ReduceOp op, DataType t);
 
-// MPI counts are 32-bit here: larger ones are left to our schedules, which cut messages.
+// Whether semantics equal ours. MPI counts are 32-bit here; our schedules split messages of larger ones.
 bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count);
 
 // `result`: where the library writes; equal to c.input (in place), or no overlap with it.
