@@ -43,7 +43,7 @@ def test_long_messages_between_containers(container, command):
 def test_without_shared_memory_mpiexec_reports_it(container):
     result = processes.run([processes.mpiexec(), "-n", 2, container(OWN_MEMORY), PLAIN, "none"], 40)
     assert result.status not in (None, 0), result.tail()
-    assert "MPI_Init_thread cannot return: this rank is in a container of its own" in result.output
+    assert "MPI_Init_thread cannot return: this rank is in a container with its own /dev/shm" in result.output
     assert "set MASTER_ADDR and MASTER_PORT for all ranks" in result.output
 
 
