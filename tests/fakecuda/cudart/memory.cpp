@@ -127,7 +127,8 @@ Memory::Ranges::iterator Memory::expect(void* memory, Range::Kind kind, const ch
 void Memory::withdraw(Ranges::iterator range) {
   if (weak_memory()) weak_memory()->release();  // of earlier writes, while the memory is mapped
   const Range& it = range->second;
-  if (it.seen) withdraw(ranges_.find(it.seen));
+  for (std::byte* const again : {it.seen, it.copied})
+    if (again) withdraw(ranges_.find(again));
   if (it.kind != Range::Kind::Registered) {
     ::mmap(it.begin, in_pages(it.bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
            -1, 0);
