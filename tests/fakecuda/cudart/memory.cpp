@@ -78,7 +78,8 @@ std::byte* Memory::reserve(std::size_t bytes) {
 
 void* Memory::allocate(int device, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (bytes > kMemory || in_use(device) > kMemory - bytes) return nullptr;
+  const std::size_t most = Settings::get().bytes;
+  if (bytes > most || in_use(device) > most - bytes) return nullptr;
   const int file = ::memfd_create("fakecuda", MFD_CLOEXEC);
   std::byte* const memory = file < 0 ? nullptr : reserve(bytes);
   if (!memory || ::ftruncate(file, static_cast<off_t>(in_pages(bytes))) != 0 ||

@@ -17,12 +17,12 @@ inline constexpr bool kOneProcess = false;
 
 // Like HMM: devices can access all host memory.
 inline constexpr bool kPageable = kOneProcess;
-// Bytes of a device, for each process; bytes of addresses reserved for all devices of a process.
-inline constexpr std::size_t kMemory = std::size_t{kOneProcess ? 1024 : 4} << 30,
-                             kAddresses = std::size_t{kOneProcess ? 128 : 1024} << 30;
+// Addresses reserved for all devices of a process, in bytes.
+inline constexpr std::size_t kAddresses = std::size_t{kOneProcess ? 128 : 1024} << 30;
 
 struct Settings {
   std::uint64_t devices;  // DEVICES, of the machine: the same for all its processes
+  std::uint64_t bytes;    // BYTES of a device, for each process
   // QUEUES, hardware queues of a device, used round robin. Default: CUDA_DEVICE_MAX_CONNECTIONS, or 8.
   std::uint64_t queues;
   std::uint64_t depth;         // DEPTH, items in a hardware queue: a submission to a full one waits
