@@ -1,6 +1,8 @@
 // Calls on a device's tensors: what is submitted to streams, and in which order (docs/device.md).
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StreamGuard.h>
 
+#include <numeric>
 #include <optional>
 
 #include "c10d/backend.hpp"
@@ -28,6 +30,15 @@ void report_messages(const std::string& group, const TensorCall& call, const std
   const bool wanted = call.streams && Env::get().device_sharing && Env::get().node_memory;
   log(wanted && !warned.test_and_set() ? LogLevel::Warn : LogLevel::Info, "INIT", "group ", group,
       ": devices share no memory: ", why);
+}
+
+bool empty_torch_cache(const TensorCall& call) {
+  try {
+    if (call.streams) c10::getDeviceAllocator(call.streams->where().type())->emptyCache();
+    return true;
+  } catch (const std::exception&) {
+    return false;  // the allocator has no such cache, or the device has failed
+  }
 }
 
 }  // namespace
@@ -129,28 +140,32 @@ void MpiBackend::try_messages(const TensorCall& call) {
 }
 
 void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
-  const std::vector<int> members = inside ? inside->members(inside->node(rank_)) : std::vector<int>{};
+  std::vector<int> members(static_cast<std::size_t>(size_));
+  std::iota(members.begin(), members.end(), 0);
+  if (inside) members = inside->members(inside->node(rank_));
   std::shared_ptr<ipc::DeviceNode> node;
   ipc::Ticket ticket;
-  std::string why = call.streams ? "MPI_GDR_IPC=off" : "nothing serves these devices";
-  try {
-    if (!Env::get().node_memory) why = "MPI_GDR_SHM=off";
-    if (call.streams && Env::get().device_sharing && Env::get().node_memory) {
-      node = inside ? std::make_shared<ipc::DeviceNode>(call.streams->device(), inside->place(rank_),
-                                                        static_cast<int>(members.size()), members)
-                    : std::make_shared<ipc::DeviceNode>(call.streams->device(), rank_, size_);
+  std::string why = !Env::get().node_memory ? "MPI_GDR_SHM=off"
+                    : call.streams          ? "MPI_GDR_IPC=off"
+                                            : "nothing serves these devices";
+  const auto make_node = [&] {  // false: the device has too little memory
+    if (!call.streams || !Env::get().device_sharing || !Env::get().node_memory || node) return true;
+    try {
+      const int place = inside ? inside->place(rank_) : rank_, size = static_cast<int>(members.size());
+      node = std::make_shared<ipc::DeviceNode>(call.streams->device(), place, size, members);
       ticket = node->ticket();
+      return true;
+    } catch (const Error& e) {
+      why = std::string(e.what()) + "; each group needs its own device memory, shareable by CUDA IPC";
+      ticket = {};
+      return dynamic_cast<const NoMemory*>(&e) == nullptr;
     }
-  } catch (const Error& e) {
-    why = std::string(e.what()) + "; each group needs its own device memory, shareable by CUDA IPC";
-    ticket = {};
-  }
-  std::vector<ipc::Ticket> tickets = all_gather_on_host(ticket);
-  if (inside) {
-    std::vector<ipc::Ticket> those;
-    for (const int r : members) those.push_back(tickets[static_cast<std::size_t>(r)]);
-    tickets = std::move(those);
-  }
+  };
+  // Ranks of one device take memory from each other: all empty their caches before any tries again.
+  if (!all_say_so(make_node()) && all_say_so(empty_torch_cache(call))) make_node();
+  const std::vector<ipc::Ticket> all_tickets = all_gather_on_host(ticket);
+  std::vector<ipc::Ticket> tickets;
+  for (const int r : members) tickets.push_back(all_tickets[static_cast<std::size_t>(r)]);
   const bool attached = ticket.file >= 0 && node->attach(tickets, why), all = all_say_so(attached);
   if (all) {
     group_->share_devices(node);

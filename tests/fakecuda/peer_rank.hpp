@@ -99,6 +99,12 @@ class PeerRank {
     if (!node->attach({world.data.all.begin(), world.data.all.begin() + size}, why))
       fail(ErrorCode::System, why);
     world.meet(size);
+    // What attach() has written there.
+    const Bytes poison(static_cast<std::size_t>(size) << 18, kPoison);
+    for (int slot = 0; slot < ipc::kSlots; ++slot)
+      caller->copy(node->staging(rank, slot), poison.data(), poison.size());
+    caller->synchronize();
+    world.meet(size);
   }
 
   std::unique_ptr<InFlight> prepare(const Call& call, const Tuning& tuning, unsigned grouped) {

@@ -198,7 +198,8 @@ TEST(memory_that_cannot_be_mapped_is_refused) {
   expect("FAKECUDA_FAILS", "cudaIpcOpenMemHandle", "rank 0: cudaIpcOpenMemHandle on device 1: unknown error");
   expect("FAKECUDA_FAILS", "cudaHostRegister", "rank 0: cudaHostRegister");
   expect("FAKECUDA_ELSEWHERE", "1", "device 1 does not see host memory where the host does");
-  expect("FAKECUDA_OTHER_BYTES", "1", "rank 0: this device cannot write and read that rank's memory");
+  for (const char* const whom : {"1", "2"})
+    expect("FAKECUDA_OTHER_BYTES", whom, "rank 0: this device cannot write and read that rank's memory");
   expect("FAKECUDA_PEERS", "0", "peer access is not supported");
 }
 

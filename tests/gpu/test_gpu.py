@@ -156,6 +156,16 @@ WAYS = {
             "SPMD_LOGGED": "WARN INIT group 0: devices share no memory: rank ",
         },
     ),
+    "little memory": (
+        2,
+        EIGHT,
+        "cache_of_torch",
+        {
+            "FAKECUDA_BYTES": str(300 << 20),
+            "MPI_GDR_DEBUG": "INFO",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+        },
+    ),
     "a program that asked for one hardware queue": (
         2,
         EIGHT,

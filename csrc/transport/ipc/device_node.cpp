@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -17,6 +19,14 @@ constexpr std::size_t kPage = 4096;
 constexpr int kAllSlots = ipc::kGraphSlot + 1;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// A slot has room for one such trial of each rank. Whole vectors of 16 bytes, as most elements are moved.
+std::vector<std::uint64_t> trial_words(std::uint64_t nonce, int size) {
+  constexpr std::size_t kMost = std::size_t{256} << 10;
+  std::vector<std::uint64_t> words(std::min(kMost, kStagingBytes / static_cast<std::size_t>(size)) / 16 * 2);
+  std::generate(words.begin(), words.end(), std::mt19937_64(nonce));
+  return words;
+}
 
 }  // namespace
 
@@ -35,8 +45,7 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
   const auto self = static_cast<std::size_t>(rank);
   // In units of CUDA's sharing: with a smaller allocation others would map its neighbours, too.
   constexpr std::size_t kPiece = std::size_t{2} << 20;
-  static_assert(kStagingBytes % kPiece == 0 && 2 * sizeof(Line) + kSlots * kTableWords * 8 <= kPiece / 2);
-  MPI_GDR_CHECK(static_cast<std::size_t>(size) < kPiece / 2 / sizeof nonce_);
+  static_assert(kStagingBytes % kPiece == 0 && 2 * sizeof(Line) + kSlots * kTableWords * 8 <= kPiece);
   const auto give_back = [&device](std::byte* memory) {
     try {
       device.release(memory);
@@ -50,8 +59,8 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
   const Line zeros[2] = {};
   const auto queue = device_.make_queue();
   queue->copy(counts_, zeros, sizeof zeros);
-  staging_[self] = staging.get();  // owned by `staging` until its release()
-  queue->copy(trial(rank_, 0), &nonce_, sizeof nonce_);
+  const std::vector<std::uint64_t> words = trial_words(nonce_, size);
+  queue->copy(staging.get(), words.data(), words.size() * sizeof words[0]);
   queue->synchronize();
   const MemoryFile made = make_memory_file(segment_bytes_);
   staging_[self] = staging.release();  // nothing below throws
@@ -118,17 +127,21 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
   return true;
 }
 
-// This device reads the nonce that the owner's device has written, then writes a word there and reads it
-// back.
+// By kernels, as collectives do: copies may use another path. This device copies the words of the owner
+// inside the owner's memory, and the result to its own.
 bool DeviceNode::arrives(int owner, std::uint64_t nonce) const {
-  const std::uint64_t sent = nonce ^ nonce_;
-  std::uint64_t theirs = 0, back = 0;
+  const std::vector<std::uint64_t> sent = trial_words(nonce, size_);
+  std::vector<std::uint64_t> back(sent.size());
+  const std::size_t bytes = sent.size() * sizeof sent[0], part = static_cast<std::size_t>(rank_) * bytes;
   const auto queue = device_.make_queue();
-  queue->copy(&theirs, trial(owner, 0), sizeof theirs);
-  queue->copy(trial(owner, 1 + rank_), &sent, sizeof sent);
-  queue->copy(&back, trial(owner, 1 + rank_), sizeof back);
+  const auto move = [&](std::byte* to, const void* from) {
+    queue->reduce(ReduceArgs{DataType::Int64, ReduceOp::Sum, to, &from, 1, sent.size()});
+  };
+  move(staging(owner, 1) + part, staging(owner, 0));
+  move(staging(rank_, 1) + part, staging(owner, 1) + part);
+  queue->copy(back.data(), staging(rank_, 1) + part, bytes);
   queue->synchronize();
-  return theirs == nonce && back == sent;
+  return back == sent;
 }
 
 bool DeviceNode::detach() noexcept {

@@ -146,11 +146,6 @@ class DeviceNode {
                       static_cast<std::size_t>(writer);
     return flags_[static_cast<std::size_t>(owner)][line].value;
   }
-  // In `owner`'s device memory, behind its tables: the owner's nonce, then a word for each rank's trial.
-  std::uint64_t* trial(int owner, int word) const {
-    return reinterpret_cast<std::uint64_t*>(staging(owner, kGraphSlot + 1)) + 2 * sizeof(Line) / 8 +
-           kSlots * kTableWords + word;
-  }
   bool arrives(int owner, std::uint64_t nonce) const;
 
   static constexpr int kKinds = 6;

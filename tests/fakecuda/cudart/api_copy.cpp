@@ -17,11 +17,14 @@ using namespace fakecuda;
 namespace fakecuda {
 namespace {
 
-void access(const void* memory, std::size_t bytes, bool write) {
+// Returns the address for copies.
+std::byte* access(const void* memory, std::size_t bytes, bool write) {
+  auto* const address = static_cast<std::byte*>(const_cast<void*>(memory));
   const auto range = Memory::get().find(memory, bytes);
-  if (!range && kPageable) return;
+  if (!range && kPageable) return address;
   if (!range) fault("copy of host memory that is not registered any more", memory);
   count_access(where(*range, executing_device()), bytes, write);
+  return range->copied ? range->copied + (address - range->begin) : address;
 }
 
 void write(void* dst, const void* src, std::size_t bytes) {
@@ -32,7 +35,7 @@ void write(void* dst, const void* src, std::size_t bytes) {
 }
 
 // Weak memory is copied in pieces, as the device sees it.
-void copy(void* dst, const void* src, std::size_t bytes) {
+void copy_bytes(void* dst, const void* src, std::size_t bytes) {
   if (!weak_memory()) return static_cast<void>(std::memcpy(dst, src, bytes));
   const bool foreign = Memory::get().is_foreign(src);
   std::array<std::byte, 4096> piece;
@@ -46,20 +49,16 @@ void copy(void* dst, const void* src, std::size_t bytes) {
 }  // namespace
 
 Step copy_step(void* dst, const void* src, std::size_t bytes) {
-  return once([=] {
-    access(dst, bytes, true);
-    access(src, bytes, false);
-    copy(dst, src, bytes);
-  });
+  return once([=] { copy_bytes(access(dst, bytes, true), access(src, bytes, false), bytes); });
 }
 
 Step fill_step(void* dst, int value, std::size_t bytes) {
   return once([=] {
-    access(dst, bytes, true);
+    std::byte* const to = access(dst, bytes, true);
     if (weak_memory())
-      write(dst, std::vector<std::byte>(bytes, static_cast<std::byte>(value)).data(), bytes);
+      write(to, std::vector<std::byte>(bytes, static_cast<std::byte>(value)).data(), bytes);
     else
-      std::memset(dst, value, bytes);
+      std::memset(to, value, bytes);
   });
 }
 
@@ -95,16 +94,11 @@ FAKECUDA_API cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t
   if (to_known) {
     const auto* const begin = static_cast<const std::byte*>(src);
     const auto staged = std::make_shared<const std::vector<std::byte>>(begin, begin + bytes);
-    submit(lock, stream, once([=] {
-             access(dst, bytes, true);
-             write(dst, staged->data(), bytes);
-           }));
+    submit(lock, stream, once([=] { write(access(dst, bytes, true), staged->data(), bytes); }));
     return cudaSuccess;
   }
-  const Mark end = enqueue(lock, stream, {}, once([=] {
-                             if (from_known) access(src, bytes, false);
-                             copy(dst, src, bytes);
-                           }));
+  const Mark end = enqueue(
+      lock, stream, {}, once([=] { copy_bytes(dst, from_known ? access(src, bytes, false) : src, bytes); }));
   wait(lock, end);
   show_host();
   return cudaSuccess;

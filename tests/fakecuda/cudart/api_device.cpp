@@ -137,7 +137,7 @@ FAKECUDA_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int
   std::memset(properties->uuid.bytes, 1 + device % 255, sizeof properties->uuid.bytes);
   std::memcpy(properties->uuid.bytes, &device, sizeof device);
   properties->major = 9;
-  properties->totalGlobalMem = kMemory;
+  properties->totalGlobalMem = Settings::get().bytes;
   properties->multiProcessorCount = static_cast<int>(Machine::get().gpu(device).room.count());
   properties->maxThreadsPerMultiProcessor = static_cast<int>(kOneMultiprocessor.threads);
   properties->warpSize = 32;

@@ -78,7 +78,8 @@ std::byte* Memory::reserve(std::size_t bytes) {
 
 void* Memory::allocate(int device, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (bytes > kMemory || in_use(device) > kMemory - bytes) return nullptr;
+  const std::size_t most = Settings::get().bytes;
+  if (bytes > most || in_use(device) > most - bytes) return nullptr;
   const int file = ::memfd_create("fakecuda", MFD_CLOEXEC);
   std::byte* const memory = file < 0 ? nullptr : reserve(bytes);
   if (!memory || ::ftruncate(file, static_cast<off_t>(in_pages(bytes))) != 0 ||
@@ -127,7 +128,8 @@ Memory::Ranges::iterator Memory::expect(void* memory, Range::Kind kind, const ch
 void Memory::withdraw(Ranges::iterator range) {
   if (weak_memory()) weak_memory()->release();  // of earlier writes, while the memory is mapped
   const Range& it = range->second;
-  if (it.seen) withdraw(ranges_.find(it.seen));
+  for (std::byte* const again : {it.seen, it.copied})
+    if (again) withdraw(ranges_.find(again));
   if (it.kind != Range::Kind::Registered) {
     ::mmap(it.begin, in_pages(it.bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
            -1, 0);

@@ -26,12 +26,13 @@ struct Range {
   std::byte* begin;
   std::size_t bytes;  // as requested
   Kind kind;
-  int device;                 // owner, or the device it was opened for
-  bool everywhere = false;    // pinned: accessible to all devices
-  int file = -1;              // of Device and Imported
-  int opened = 1;             // of Imported: number of opens
-  std::uint64_t inode = 0;    // of Imported: the file's
-  std::byte* seen = nullptr;  // of Pinned and Registered: the device's address (Seen), if another
+  int device;                   // owner, or the device it was opened for
+  bool everywhere = false;      // pinned: accessible to all devices
+  int file = -1;                // of Device and Imported
+  int opened = 1;               // of Imported: number of opens
+  std::uint64_t inode = 0;      // of Imported: the file's
+  std::byte* seen = nullptr;    // of Pinned and Registered: the device's address (Seen), if another
+  std::byte* copied = nullptr;  // of Imported: the address for copies (Seen), if another
 };
 
 // The contents of a cudaIpcMemHandle_t.
@@ -77,6 +78,8 @@ class Memory : public MemoryRules {
 
   Memory();
   std::byte* reserve(std::size_t bytes);  // with mutex_
+  // Of a device's file, with mutex_. Null: there is no room.
+  std::byte* map(int file, std::size_t bytes);
   void show_elsewhere(Range& range);      // with mutex_
   void withdraw(Ranges::iterator range);  // with mutex_
   std::optional<Range> find_locked(const std::byte* address, std::size_t bytes) const;

@@ -39,6 +39,13 @@ IpcHandle Memory::share(void* memory) {
   return {inode_of(range.file), range.bytes, static_cast<std::int32_t>(::getpid()), range.file, range.device};
 }
 
+std::byte* Memory::map(int file, std::size_t bytes) {
+  std::byte* const memory = reserve(bytes);
+  const bool mapped =
+      memory && ::mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
+  return mapped ? memory : nullptr;
+}
+
 void* Memory::open(const IpcHandle& handle, int device) {
   if (handle.pid == ::getpid() && (!kOneProcess || handle.device == device))
     fault("IPC handle opened in its own process");
@@ -50,20 +57,24 @@ void* Memory::open(const IpcHandle& handle, int device) {
     }
   const int file = open_and_hold(handle);
   if (file < 0) return nullptr;
-  std::byte* const memory = reserve(handle.bytes);
-  if (!memory ||
-      ::mmap(memory, handle.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+  std::byte* const memory = map(file, handle.bytes);
+  if (!memory) {
     ::close(file);
     return nullptr;
   }
-  if (Settings::get().other_bytes)
+  std::byte* copied = nullptr;
+  if (const auto other = Settings::get().other_bytes) {
     ::mmap(memory, handle.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    copied = other == 2 ? map(file, handle.bytes) : nullptr;
+    if (copied) ranges_.emplace(copied, Range{copied, handle.bytes, Range::Kind::Seen, device});
+  }
   ranges_.emplace(memory, Range{.begin = memory,
                                 .bytes = handle.bytes,
                                 .kind = Range::Kind::Imported,
                                 .device = device,
                                 .file = file,
-                                .inode = handle.inode});
+                                .inode = handle.inode,
+                                .copied = copied});
   return memory;
 }
 

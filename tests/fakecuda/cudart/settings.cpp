@@ -40,6 +40,7 @@ std::uint64_t connections() {
 
 const Settings& Settings::get() {
   static const Settings settings{.devices = number("DEVICES", kOneProcess ? 0 : 1),
+                                 .bytes = number("BYTES", std::uint64_t{kOneProcess ? 1024 : 4} << 30),
                                  .queues = number("QUEUES", connections()),
                                  .depth = number("DEPTH", 1024),
                                  .weak = weak_memory_wanted(),

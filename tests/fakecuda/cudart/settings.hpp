@@ -17,12 +17,12 @@ inline constexpr bool kOneProcess = false;
 
 // Like HMM: devices can access all host memory.
 inline constexpr bool kPageable = kOneProcess;
-// Bytes of a device, for each process; bytes of addresses reserved for all devices of a process.
-inline constexpr std::size_t kMemory = std::size_t{kOneProcess ? 1024 : 4} << 30,
-                             kAddresses = std::size_t{kOneProcess ? 128 : 1024} << 30;
+// Addresses reserved for all devices of a process, in bytes.
+inline constexpr std::size_t kAddresses = std::size_t{kOneProcess ? 128 : 1024} << 30;
 
 struct Settings {
   std::uint64_t devices;  // DEVICES, of the machine: the same for all its processes
+  std::uint64_t bytes;    // BYTES of a device, for each process
   // QUEUES, hardware queues of a device, used round robin. Default: CUDA_DEVICE_MAX_CONNECTIONS, or 8.
   std::uint64_t queues;
   std::uint64_t depth;         // DEPTH, items in a hardware queue: a submission to a full one waits
@@ -37,8 +37,9 @@ struct Settings {
   std::uint64_t elsewhere;     // ELSEWHERE, 1: devices see pinned and registered memory at other addresses
   // WAITS, 1: allocation, loading, and submission to a full queue wait for the device and block other calls
   std::uint64_t waits;
-  std::uint64_t driver;           // DRIVER, its version, like 13000
-  std::uint64_t other_bytes;      // OTHER_BYTES, 1: memory of other processes reads as other values
+  std::uint64_t driver;  // DRIVER, its version, like 13000
+  // OTHER_BYTES, memory of other processes has other values, 1: for all, 2: for kernels, and not for copies
+  std::uint64_t other_bytes;
   std::uint64_t multiprocessors;  // MULTIPROCESSORS, of a device: resident blocks fill them
   std::uint64_t slice_us;         // SLICE_US, a process's turn without MPS. 0: all kernels run together
   std::uint64_t delay_us;         // DELAY_US, most random delay before each item

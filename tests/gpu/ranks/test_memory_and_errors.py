@@ -1,5 +1,9 @@
 """Strided tensors, memory of both kinds in one group, and wrong use."""
 
+import contextlib
+import os
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -66,6 +70,31 @@ def test_sub_groups(rank, size):
         if rank in members:
             dist.all_reduce(tensor, group=group)
         check(tensor, torch.full((3000,), float(sum(members) if rank in members else rank)))
+
+
+@pytest.mark.simulated
+@pytest.mark.skipif("FAKECUDA_BYTES" not in os.environ, reason="simulated only, on a GPU with little memory")
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_group_takes_memory_from_the_cache_of_torch(rank, size, everywhere, cached):
+    group = dist.new_group()
+    tensor = ones(10)
+    blocks = []
+    if everywhere or rank == 0:
+        with contextlib.suppress(torch.OutOfMemoryError):
+            while True:
+                blocks.append(torch.empty(16 << 20, dtype=torch.uint8, device=DEVICE))
+        if cached:
+            blocks.clear()
+    dist.all_reduce(tensor, group=group)
+    check(tensor, torch.full((10,), float(size)))
+    log = Path(os.environ["MPI_GDR_DEBUG_FILE"].replace("%p", str(os.getpid()))).read_text()
+    reason = "no memory for" if everywhere or rank == 0 else "rank 0 has no device memory"
+    expected = "share staging memory" if cached else f"share no memory: {reason}"
+    assert f"group {group.group_name}: devices {expected}" in log
+    del blocks, tensor
+    torch.simgpu.empty_cache()
+    dist.destroy_process_group(group)
 
 
 # ---- wrong use: an error on this rank, and nothing else ----------------------------------------------------
