@@ -37,9 +37,9 @@ c10::Stream wrap(DeviceQueue& queue, c10::Device where) {
   return c10::Stream(c10::Stream::UNSAFE, where, reinterpret_cast<c10::StreamId>(queue.native()));
 }
 
-enum Role { kCaptured, kFutures, kLanes, kCollectives, kDepartures, kRoles };
-constexpr int kMostOfGroups = 8;  // of kCollectives and of kDepartures: more groups share them
-std::atomic<int> failed_groups{0};
+enum Role { kCaptured, kFutures, kLanes, kDepartures, kRoles };
+constexpr int kSets = 4;            // of lanes and departures; further groups share them
+std::atomic<int> failed_groups{0};  // relaxed: a counter
 
 // Dealt to the groups of a device in turn, with the mutex of deal_stream(). Never destroyed: torch's
 // allocator records events there while their memory lives.
@@ -56,8 +56,9 @@ DeviceQueue& deal_stream(Device& device, c10::Device where, Role role, int most)
   static auto* const streams = new std::map<Device*, OwnStreams>;
   const std::lock_guard lock(mutex);
   OwnStreams& own = (*streams)[&device];
-  if (const int failures = failed_groups; std::exchange(own.failures, failures) != failures)
-    for (const Role blocked : {kFutures, kLanes, kCollectives, kDepartures}) {  // kCaptured runs no work
+  if (const int failures = failed_groups.load(std::memory_order_relaxed);
+      std::exchange(own.failures, failures) != failures)
+    for (const Role blocked : {kFutures, kLanes, kDepartures}) {  // kCaptured runs no work
       own.replaced.insert(own.replaced.end(), own.pools[blocked].begin(), own.pools[blocked].end());
       own.pools[blocked].clear();
       own.dealt[blocked] = 0;
@@ -132,7 +133,7 @@ void use_device_library(c10::DeviceType type, DeviceLibrary* library) {
 
 std::string shortage_of_queues() {
   const char* const asked = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const int most = Env::get().lanes + 1 + 2 * kMostOfGroups, ours = most - 2 * (kMostOfGroups - 1);
+  const int of_group = Env::get().lanes + 1, ours = 2 + of_group, most = 2 + kSets * of_group;
   if (!asked || std::atoi(asked) > ours) return "";
   return std::string("CUDA_DEVICE_MAX_CONNECTIONS=") + asked + ": " + std::to_string(ours) +
          " streams of this package (with more groups up to " + std::to_string(most) +
@@ -154,17 +155,17 @@ void DeviceStreams::pass_addresses() {
   through_host_.store(false, std::memory_order_release);
 }
 
-void DeviceStreams::note_failed_group() noexcept { ++failed_groups; }
+void DeviceStreams::note_failed_group() noexcept { failed_groups.fetch_add(1, std::memory_order_relaxed); }
 
 DeviceStreams::DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes)
     : where_(where),
       device_(library.device(where.index())),
       flags_(flag_pool(device_)),
-      departures_(deal_stream(device_, where, kDepartures, kMostOfGroups)),
+      departures_(deal_stream(device_, where, kDepartures, kSets)),
       futures_(deal_stream(device_, where, kFutures, 1)),
-      captured_(deal_stream(device_, where, kCaptured, 1)),
-      queues_{&deal_stream(device_, where, kCollectives, kMostOfGroups)} {
-  for (int lane = 1; lane < lanes; ++lane) queues_.push_back(&deal_stream(device_, where, kLanes, lanes - 1));
+      captured_(deal_stream(device_, where, kCaptured, 1)) {
+  for (int lane = 0; lane < lanes; ++lane)
+    queues_.push_back(&deal_stream(device_, where, kLanes, kSets * lanes));
 }
 
 c10::Stream DeviceStreams::wrap(DeviceQueue& queue) const { return torch_binding::wrap(queue, where_); }

@@ -31,8 +31,8 @@ void use_device_library(c10::DeviceType type, DeviceLibrary* library);  // for t
 
 class DeviceStreams {
  public:
-  // `lanes`: equal in all calls. All groups share these streams; up to eight have a first lane and
-  // departures() of their own.
+  // `lanes`: equal in all calls. All groups share captured() and futures(); those beyond the fourth also
+  // share lanes and departures() with an earlier one.
   DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes);
   // Later groups get no stream that is blocked now. Does not wait.
   static void note_failed_group() noexcept;
