@@ -27,7 +27,9 @@ MpiBackend::MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_pt
       group_(std::move(made.group)),
       world_ranks_(std::move(made.members)),
       options_(std::move(options)),
-      devices_(group_->name(), made.served, made.gpu_aware) {}
+      devices_(group_->name(), made.served, made.gpu_aware) {
+  group_->on_failure(GroupState::FailureOf::Streams, DeviceStreams::note_failed_group);
+}
 
 // Without MPI: the garbage collector runs it at any time, on any rank.
 MpiBackend::~MpiBackend() = default;

@@ -3,6 +3,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "c10d/this_job.hpp"
 #include "common/env.hpp"
@@ -30,53 +32,48 @@ std::shared_ptr<StreamFlagPool> flag_pool(Device& device) {
   return pool;
 }
 
-// Reused by later groups, never destroyed: torch's allocator records events there while their memory lives.
-struct OwnStreams {
-  DeviceQueue* captured = nullptr;  // shared by all groups
-  std::vector<DeviceQueue*> spare;
-};
-OwnStreams& own_streams(Device& device) {  // with registry_mutex
-  static auto* const streams = new std::map<Device*, OwnStreams>;
-  return (*streams)[&device];
-}
-
 // As torch wraps foreign streams: the number is the handle.
 c10::Stream wrap(DeviceQueue& queue, c10::Device where) {
   return c10::Stream(c10::Stream::UNSAFE, where, reinterpret_cast<c10::StreamId>(queue.native()));
 }
 
-// Calls the device without the lock, since they may wait.
-DeviceQueue& take_stream(Device& device, c10::Device where) {
-  std::vector<DeviceQueue*> spare;
-  {
-    const std::lock_guard lock(registry_mutex);
-    spare.swap(own_streams(device).spare);
-  }
-  // A failed group's stream may still be blocked.
-  const c10::impl::VirtualGuardImpl guard(where.type());
-  const auto idle = std::find_if(spare.begin(), spare.end(),
-                                 [&](DeviceQueue* queue) { return guard.queryStream(wrap(*queue, where)); });
-  DeviceQueue* const taken = idle == spare.end() ? device.make_queue().release() : *idle;
-  if (idle != spare.end()) spare.erase(idle);
-  const std::lock_guard lock(registry_mutex);
-  std::vector<DeviceQueue*>& all = own_streams(device).spare;
-  all.insert(all.end(), spare.begin(), spare.end());
-  return *taken;
-}
+enum Role { kCaptured, kFutures, kLanes, kDepartures, kRoles };
+constexpr int kSets = 4;            // of lanes and departures; further groups share them
+std::atomic<int> failed_groups{0};  // relaxed: a counter
 
-DeviceQueue& captured_stream(Device& device, c10::Device where) {
-  {
-    const std::lock_guard lock(registry_mutex);
-    if (DeviceQueue* const captured = own_streams(device).captured) return *captured;
+// Dealt to the groups of a device in turn, with the mutex of deal_stream(). Never destroyed: torch's
+// allocator records events there while their memory lives.
+struct OwnStreams {
+  std::array<std::vector<DeviceQueue*>, kRoles> pools;
+  std::array<std::size_t, kRoles> dealt{};  // to groups
+  std::vector<DeviceQueue*> replaced;       // after a failure, which may have left them blocked
+  int failures = 0;                         // failed_groups when the pools were last replaced
+};
+
+DeviceQueue& deal_stream(Device& device, c10::Device where, Role role, int most) {
+  // Held across calls of the device, which may wait: only a group's first use of a device takes it.
+  static std::mutex mutex;
+  static auto* const streams = new std::map<Device*, OwnStreams>;
+  const std::lock_guard lock(mutex);
+  OwnStreams& own = (*streams)[&device];
+  if (const int failures = failed_groups.load(std::memory_order_relaxed);
+      std::exchange(own.failures, failures) != failures)
+    for (const Role blocked : {kFutures, kLanes, kDepartures}) {  // kCaptured runs no work
+      own.replaced.insert(own.replaced.end(), own.pools[blocked].begin(), own.pools[blocked].end());
+      own.pools[blocked].clear();
+      own.dealt[blocked] = 0;
+    }
+  std::vector<DeviceQueue*>& pool = own.pools[role];
+  const std::size_t at = own.dealt[role] % static_cast<std::size_t>(most);
+  if (at == pool.size()) {
+    const c10::impl::VirtualGuardImpl guard(where.type());
+    const auto idle = std::ranges::find_if(
+        own.replaced, [&](DeviceQueue* queue) { return guard.queryStream(wrap(*queue, where)); });
+    pool.push_back(idle == own.replaced.end() ? device.make_queue().release() : *idle);
+    if (idle != own.replaced.end()) own.replaced.erase(idle);
   }
-  DeviceQueue& made = take_stream(device, where);
-  const std::lock_guard lock(registry_mutex);
-  OwnStreams& own = own_streams(device);
-  if (own.captured)
-    own.spare.push_back(&made);  // another thread was first
-  else
-    own.captured = &made;
-  return *own.captured;
+  ++own.dealt[role];
+  return *pool[at];
 }
 
 at::Tensor bytes_of_memory(std::size_t bytes, const at::TensorOptions& options, const char* what) {
@@ -136,10 +133,11 @@ void use_device_library(c10::DeviceType type, DeviceLibrary* library) {
 
 std::string shortage_of_queues() {
   const char* const asked = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const int ours = Env::get().lanes + DeviceStreams::kOtherStreams;
+  const int of_group = Env::get().lanes + 1, ours = 2 + of_group, most = 2 + kSets * of_group;
   if (!asked || std::atoi(asked) > ours) return "";
   return std::string("CUDA_DEVICE_MAX_CONNECTIONS=") + asked + ": " + std::to_string(ours) +
-         " streams of this package and those of the program share these hardware queues, and a stream that "
+         " streams of this package (with more groups up to " + std::to_string(most) +
+         ") and those of the program share these hardware queues, and a stream that "
          "waits for another rank blocks its queue; unset the variable, or set it to 32";
 }
 
@@ -157,21 +155,17 @@ void DeviceStreams::pass_addresses() {
   through_host_.store(false, std::memory_order_release);
 }
 
+void DeviceStreams::note_failed_group() noexcept { failed_groups.fetch_add(1, std::memory_order_relaxed); }
+
 DeviceStreams::DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes)
     : where_(where),
       device_(library.device(where.index())),
       flags_(flag_pool(device_)),
-      departures_(take_stream(device_, where)),
-      futures_(take_stream(device_, where)),
-      captured_(captured_stream(device_, where)) {
-  for (int lane = 0; lane < lanes; ++lane) queues_.push_back(&take_stream(device_, where));
-}
-
-DeviceStreams::~DeviceStreams() {
-  const std::lock_guard lock(registry_mutex);
-  std::vector<DeviceQueue*>& spare = own_streams(device_).spare;
-  spare.insert(spare.end(), queues_.rbegin(), queues_.rend());
-  spare.insert(spare.end(), {&departures_, &futures_});
+      departures_(deal_stream(device_, where, kDepartures, kSets)),
+      futures_(deal_stream(device_, where, kFutures, 1)),
+      captured_(deal_stream(device_, where, kCaptured, 1)) {
+  for (int lane = 0; lane < lanes; ++lane)
+    queues_.push_back(&deal_stream(device_, where, kLanes, kSets * lanes));
 }
 
 c10::Stream DeviceStreams::wrap(DeviceQueue& queue) const { return torch_binding::wrap(queue, where_); }

@@ -31,9 +31,11 @@ void use_device_library(c10::DeviceType type, DeviceLibrary* library);  // for t
 
 class DeviceStreams {
  public:
-  static constexpr int kOtherStreams = 3;  // departures(), futures(), captured()
+  // `lanes`: equal in all calls. All groups share captured() and futures(); those beyond the fourth also
+  // share lanes and departures() with an earlier one.
   DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes);
-  ~DeviceStreams();
+  // Later groups get no stream that is blocked now. Does not wait.
+  static void note_failed_group() noexcept;
   DeviceStreams(const DeviceStreams&) = delete;
   DeviceStreams& operator=(const DeviceStreams&) = delete;
 

@@ -31,7 +31,7 @@ GroupState::~GroupState() {
 }
 
 void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused, Others others) noexcept {
-  std::array<std::function<void()>, 2> callbacks;
+  decltype(on_failure_) callbacks;
   {
     std::lock_guard lock(failure_mutex_);
     if (refused && notified_node_) notified_node_->publish_refused();

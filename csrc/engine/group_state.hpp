@@ -74,7 +74,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   ErrorCode failure_code() const;  // valid after failed()
   // Called once, on the thread that calls fail_with() and may hold the group's locks: must not throw or wait.
   // Replaces the previous one. Dropped if the group has failed: check failed() afterwards.
-  enum class FailureOf { Replays, Hooks };
+  enum class FailureOf { Replays, Hooks, Streams };
   void on_failure(FailureOf what, std::function<void()> callback);
   bool failure_thrown() const { return failure_thrown_.load(std::memory_order_relaxed); }
   void note_failure_thrown() { failure_thrown_.store(true, std::memory_order_relaxed); }
@@ -127,7 +127,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::array<std::array<CallRecord, kRecords>, 2> records_;  // Channel::Collective, Channel::Accelerator
   mutable std::mutex failure_mutex_;                         // up to departures_
   std::shared_ptr<const ipc::DeviceNode> notified_node_;
-  std::array<std::function<void()>, 2> on_failure_;  // by FailureOf
+  std::array<std::function<void()>, 3> on_failure_;  // by FailureOf
   std::string failure_;
   ErrorCode failure_code_ = ErrorCode::Aborted;
   std::vector<Departure> departures_;

@@ -183,7 +183,7 @@ WAYS = {
         f"{SMALL} and float32",
         {"FAKECUDA_FAILS": "cudaGetDeviceCount", "FAKECUDA_FAILS_WITH": "35"},
     ),
-    "a hardware queue for each stream": (2, MANY, "no_stream_of_the_program", {}),
+    "a hardware queue for each stream": (2, MANY, "no_stream_of_the_program or no_blocked_stream", {}),
     "many streams": (2, OWN, "hardware_queues_are_for", {}),
 }
 MISSING = simgpu_build.missing()

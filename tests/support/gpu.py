@@ -102,6 +102,11 @@ def streams(count):
     return [torch.Stream(device=DEVICE) if HAS_STREAMS else None for _ in range(count)]
 
 
+def stream_count():
+    """The number of streams in this process, the program's and ours; simulated only."""
+    return simgpu.stream_count()
+
+
 def use(stream):
     """A context in which `stream` is torch's current one."""
     return stream if HAS_STREAMS else contextlib.nullcontext()

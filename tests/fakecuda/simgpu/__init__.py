@@ -58,6 +58,7 @@ __all__ = [
     "set_stream",
     "sleep",
     "stream",
+    "stream_count",
     "synchronize",
 ]
 
@@ -93,6 +94,11 @@ def refuse_after(submissions: int) -> None:
 def device_wide_waits() -> int:
     """Number of calls by this process that wait, or may wait, for the whole device."""
     return torch.ops.simgpu.device_wide_waits()
+
+
+def stream_count() -> int:
+    """Number of streams that this process has created, less those that it has destroyed."""
+    return torch.ops.simgpu.stream_count()
 
 
 def allocations(device: int = -1) -> Allocations:

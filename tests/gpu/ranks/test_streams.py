@@ -17,6 +17,7 @@ from support.gpu import (
     late,
     note,
     sleep,
+    stream_count,
     streams,
     synchronize,
     use,
@@ -84,6 +85,27 @@ def test_many_streams_and_groups(rank, size):
     synchronize()
     for i, tensor in enumerate(kept):
         check(tensor, full(1000 + i, i * size + sum(range(size)) + 1))
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+@pytest.mark.simulated
+def test_twelve_groups_share_our_streams(rank, size):
+    before = stream_count()
+    groups = [dist.new_group() for _ in range(12)]
+    totals, received, works = [], [], []
+    for i, group in enumerate(groups):
+        totals.append(late(60_000, rank + i, milliseconds=1))
+        works.append(dist.all_reduce(totals[-1], group=group, async_op=True))
+        received.append(torch.zeros(1000, device=DEVICE))
+        works.append(dist.isend(late(1000, rank + i, 1), (rank + 1) % size, group=group))
+        works.append(dist.irecv(received[-1], (rank - 1) % size, group=group))
+    for work in reversed(works):
+        work.wait()
+    for i in range(12):
+        check(totals[i], full(60_000, i * size + sum(range(size))))
+        check(received[i], full(1000, (rank - 1) % size + i))
+    assert stream_count() - before <= 22  # docs/gpu.md
     for group in groups:
         dist.destroy_process_group(group)
 
@@ -214,6 +236,32 @@ def collectives_beside_messages(rank, size, waiting):
 def test_no_stream_of_the_program_is_one_of_ours(rank, size):
     """Each stream of torch's pool waits for its own message."""
     collectives_beside_messages(rank, size, 64)
+
+
+@pytest.mark.simulated
+@pytest.mark.skipif(
+    os.environ.get("FAKECUDA_QUEUES") != "128", reason="simulated only, on a GPU with 128 hardware queues"
+)
+def test_later_groups_get_no_blocked_stream_of_a_failed_one(rank, size):
+    dist.all_reduce(torch.zeros(1, device=DEVICE), group=(failed := dist.new_group()))
+    synchronize()
+    dist.barrier(group=failed)
+    (side,) = streams(1)
+    if rank == 0:
+        with use(side):
+            sleep(5000)
+            dist.all_reduce(torch.zeros(1, device=DEVICE), group=failed, async_op=True).get_future()
+            failed._get_backend(DEVICE).abort()
+    dist.barrier()
+    if rank > 0:
+        failed._get_backend(DEVICE).abort()
+    tensor = torch.full((1000,), float(rank), device=DEVICE)
+    dist.all_reduce(tensor, group=(later := dist.new_group()), async_op=True).get_future().wait()
+    check(tensor, full(1000, sum(range(size))))
+    assert rank > 0 or not side.query()
+    synchronize()
+    for group in (failed, later):
+        dist.destroy_process_group(group)
 
 
 @pytest.mark.simulated
