@@ -166,6 +166,10 @@ TEST(blocks_wait_for_room_on_a_multiprocessor) {
   greedy.shared_bytes = 0;
   greedy.registers = 128;
   CHECK(resident(greedy, 256) == 4 * 2);
+  greedy.registers = 33;  // 40 are allocated
+  CHECK(resident(greedy, 256) == 4 * 6);
+  greedy.registers = 255;  // for a warp, too
+  CHECK(resident(greedy, 1) == 4 * 8);
 }
 
 TEST(launches_of_several_host_threads_wait_for_each_other) {
