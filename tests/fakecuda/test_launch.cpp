@@ -8,6 +8,7 @@
 #include "gpu/translated.hpp"
 #include "launch_kernel.hpp"
 #include "test.hpp"
+#include "torn_store.hpp"
 
 using namespace fakecuda;
 using namespace unit;
@@ -113,6 +114,12 @@ TEST(a_thread_that_reads_and_writes_for_long_yields) {
   CHECK(words[0] != 0 && words[1] != 0 && words[0] < 1000000 && words[1] < 1000000);
   finish(launch);
   CHECK(words[0] == 1000000 && words[1] == 1000000);
+}
+
+TEST(others_may_see_a_part_of_a_vector_and_not_of_a_word) {
+  CHECK((store_tears<Order::Weak, u32, 4>() && store_tears<Order::Weak, u32, 2>()));
+  CHECK((store_tears<Order::Weak, u64, 2>() && store_tears<Order::Volatile, u32, 4>()));
+  CHECK((!store_tears<Order::Weak, u64, 1>() && !store_tears<Order::Volatile, u64, 1>()));
 }
 
 TEST(the_order_of_turns_depends_on_the_seed_alone) {
