@@ -2,11 +2,13 @@
 """Translates PTX, as nvcc writes it, into C++ for gpu/translated.hpp. A kernel becomes a function, a register
 a variable, and an instruction a statement with the line number that it has in the PTX.
 
-    ptx.py kernels.ptx kernels.cpp
+    ptx.py kernels.ptx kernels.cpp [ptxas]
 
-A line of PTX that is not supported is an error, which quotes the line."""
+A line of PTX that is not supported is an error, which quotes the line. Without ptxas, a kernel has the most
+registers that let the blocks of .minnctapersm be resident at once."""
 
 import re
+import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -83,12 +85,16 @@ class Kernel:
     most_threads: int = 1024
     resident_blocks: int = 0  # minimum on a multiprocessor (.minnctapersm); 0: not stated
 
-    def row(self) -> str:
+    def row(self, allocated: dict[str, int] | None) -> str:
         params = f"params{self.number}" if self.params else "{}"
-        share = f"kOneMultiprocessor.registers / {self.resident_blocks * self.most_threads}"
+        registers = "kRegisters"
+        if allocated is not None:
+            registers = str(allocated[self.name])
+        elif self.resident_blocks:
+            registers = f"kOneMultiprocessor.registers / {self.resident_blocks * self.most_threads} / 8 * 8"
         return (
             f'{{"{self.name}", &kernel{self.number}, {params}, {self.param_bytes}, {self.shared_bytes}, '
-            f"{share if self.resident_blocks else 'kRegisters'}, {self.most_threads}}},"
+            f"{registers}, {self.most_threads}}},"
         )
 
 
@@ -237,7 +243,7 @@ class Translator:
         casts = ", ".join(f"static_cast<u{bits // len(names)}>({name})" for name in names)
         return f"{self.operand(to)} = join<u{bits}>({casts})"
 
-    def tables(self) -> str:
+    def tables(self, allocated: dict[str, int] | None) -> str:
         params = [
             f"constexpr Kernel::Param params{kernel.number}[] = {{"
             + ", ".join(f"{{{at}, {size}}}" for at, size in kernel.params)
@@ -245,7 +251,7 @@ class Translator:
             for kernel in self.kernels
             if kernel.params
         ]
-        rows = [kernel.row() for kernel in self.kernels]
+        rows = [kernel.row(allocated) for kernel in self.kernels]
         return "\n".join(
             [
                 *params,
@@ -274,7 +280,18 @@ def inside(text: str) -> list[str]:
     return [part.strip() for part in text.strip("{}").split(",")]
 
 
-def translate(source: Path) -> str:
+def allocated_registers(source: Path, ptxas: str) -> dict[str, int]:
+    """Of a thread, by kernel."""
+    target = re.search(r"^\.target (\w+)", source.read_text(), re.MULTILINE)[1]
+    command = [ptxas, "-v", f"-arch={target}", "-o", "/dev/null", str(source)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"{source}: {result.stderr}")
+    used = re.findall(r"Compiling entry function '(\w+)'.*?Used (\d+) registers", result.stderr, re.DOTALL)
+    return {name: int(registers) for name, registers in used}
+
+
+def translate(source: Path, ptxas: str = "") -> str:
     translator = Translator()
     lines = []
     for number, line in enumerate(source.read_text().splitlines(), 1):
@@ -284,9 +301,10 @@ def translate(source: Path) -> str:
             raise SystemExit(f"{source}:{number}: PTX that is not known: {line.strip()}") from None
     if not translator.kernels:
         raise SystemExit(f"{source}: no kernels")
-    lines += ['#line 1 "tables"', translator.tables()]
+    allocated = allocated_registers(source, ptxas) if ptxas else None
+    lines += ['#line 1 "tables"', translator.tables(allocated)]
     return PRELUDE.format(source.stem, source.name) + "\n".join(lines)
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(translate(Path(sys.argv[1])))
+    Path(sys.argv[2]).write_text(translate(Path(sys.argv[1]), *sys.argv[3:]))

@@ -37,6 +37,37 @@ TEST(streams_of_one_hardware_queue_hold_each_other_up) {
   });
 }
 
+TEST(a_copy_runs_beside_a_kernel_of_the_same_hardware_queue) {
+  run([] {
+    ::setenv("FAKECUDA_QUEUES", "1", 1);
+    auto* const words = make_words();
+    unsigned char* const memory = allocate(8);
+    const auto first = make_stream(), second = make_stream();
+    launch_flag(loaded(wait_kernel()), &words[0], 1, first);
+    words[1] = 7;
+    ok(cudaMemcpyAsync(memory, &words[1], 8, cudaMemcpyDefault, second));
+    ok(cudaMemcpyAsync(&words[2], memory, 8, cudaMemcpyDefault, second));
+    ok(cudaStreamSynchronize(second));
+    CHECK(words[2] == 7 && cudaStreamQuery(first) == cudaErrorNotReady);
+    words[0] = 1;
+    ok(cudaStreamSynchronize(first));
+  });
+}
+
+TEST(copies_of_one_direction_do_not_overlap) {
+  run([] {
+    // Each of the 8 takes up to 40 ms, by the seed, and all take 40 ms if they overlap.
+    ::setenv("FAKECUDA_DELAY_US", "40000", 1);
+    auto* const words = make_words();
+    unsigned char* const memory = allocate(64);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < 8; ++i)
+      ok(cudaMemcpyAsync(memory + 8 * i, &words[i], 8, cudaMemcpyDefault, make_stream()));
+    ok(cudaDeviceSynchronize());
+    CHECK(std::chrono::steady_clock::now() - begin > std::chrono::milliseconds(100));
+  });
+}
+
 TEST(who_submits_to_a_full_queue_waits) {
   run([] {
     ::setenv("FAKECUDA_DEPTH", "4", 1);

@@ -8,6 +8,7 @@
 #include "gpu/translated.hpp"
 #include "launch_kernel.hpp"
 #include "test.hpp"
+#include "torn_store.hpp"
 
 using namespace fakecuda;
 using namespace unit;
@@ -115,6 +116,12 @@ TEST(a_thread_that_reads_and_writes_for_long_yields) {
   CHECK(words[0] == 1000000 && words[1] == 1000000);
 }
 
+TEST(others_may_see_a_part_of_a_vector_and_not_of_a_word) {
+  CHECK((store_tears<Order::Weak, u32, 4>() && store_tears<Order::Weak, u32, 2>()));
+  CHECK((store_tears<Order::Weak, u64, 2>() && store_tears<Order::Volatile, u32, 4>()));
+  CHECK((!store_tears<Order::Weak, u64, 1>() && !store_tears<Order::Volatile, u64, 1>()));
+}
+
 TEST(the_order_of_turns_depends_on_the_seed_alone) {
   const Kernel note = kernel([](Thread& t) {
     const u64 memory = argument(t);
@@ -166,6 +173,10 @@ TEST(blocks_wait_for_room_on_a_multiprocessor) {
   greedy.shared_bytes = 0;
   greedy.registers = 128;
   CHECK(resident(greedy, 256) == 4 * 2);
+  greedy.registers = 33;  // 40 are allocated
+  CHECK(resident(greedy, 256) == 4 * 6);
+  greedy.registers = 255;  // for a warp, too
+  CHECK(resident(greedy, 1) == 4 * 8);
 }
 
 TEST(launches_of_several_host_threads_wait_for_each_other) {

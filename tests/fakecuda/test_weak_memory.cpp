@@ -3,6 +3,7 @@
 #include "gpu/weak_memory.hpp"
 #include "launch_kernel.hpp"
 #include "test.hpp"
+#include "torn_store.hpp"
 
 using namespace fakecuda;
 using namespace fakecuda::ptx;
@@ -228,6 +229,12 @@ TEST(a_thread_sees_its_own_stores_byte_by_byte) {
     CHECK(it.data[1] == 0x33111111 && it.data[2] == 0x22224444 && it.flag[0] == 2);
     CHECK(it.data[0] == 0 && it.data[3] == 0);
   }
+}
+
+TEST(half_of_a_store_of_16_bytes_may_be_seen_and_never_half_of_a_flag) {
+  fresh();
+  CHECK((store_tears<Order::Volatile, u32, 4>() && store_tears<Order::Volatile, u64, 2>()));
+  CHECK((!store_tears<Order::Volatile, u64, 1>()));
 }
 
 UNIT_MAIN()

@@ -27,12 +27,19 @@ KERNEL = """.version 9.0
 	ret;
 }}
 """
+PTXAS = """#!/bin/sh
+test "$1 $2" = "-v -arch=sm_90" || exit 1
+echo "ptxas info    : Compiling entry function 'scale' for 'sm_90'
+ptxas info    : Function properties for scale
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 23 registers, used 0 barriers, 1080 bytes smem" >&2
+"""
 
 
-def translate(tmp_path: Path, *instructions: str) -> subprocess.CompletedProcess:
+def translate(tmp_path: Path, *instructions: str, ptxas: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
     source, out = tmp_path / "scale.ptx", tmp_path / "scale.cpp"
     source.write_text(KERNEL.format("\n\t".join(instructions)))
-    command = [sys.executable, str(TRANSLATOR), str(source), str(out)]
+    command = [sys.executable, str(TRANSLATOR), str(source), str(out), *ptxas]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert out.exists() == (result.returncode == 0)
     return result
@@ -47,8 +54,23 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
         "if (!_p1) { const auto v = load<Order::Volatile, u32, 2>(t.at(file, 0), u64{_rd1} + -8); "
         "_r1 = v[0]; _r2 = v[1]; }"
     )
-    assert '{"scale", &kernel0, params0, 16, 1080, kOneMultiprocessor.registers / 1024, 256},' in lines
+    registers = "kOneMultiprocessor.registers / 1024 / 8 * 8"
+    assert f'{{"scale", &kernel0, params0, 16, 1080, {registers}, 256}},' in lines
     assert "constexpr Kernel::Param params0[] = {{0, 4}, {8, 8}};" in lines
+
+
+def test_registers_are_those_that_ptxas_allocates(tmp_path: Path) -> None:
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text(PTXAS)
+    ptxas.chmod(0o700)
+    result = translate(tmp_path, ptxas=(str(ptxas),))
+    assert result.returncode == 0, result.stderr
+    assert '{"scale", &kernel0, params0, 16, 1080, 23, 256},' in (tmp_path / "scale.cpp").read_text()
+
+
+def test_an_error_of_ptxas_stops_the_build(tmp_path: Path) -> None:
+    result = translate(tmp_path, ptxas=("/bin/false",))
+    assert result.returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cudart/api.hpp"
@@ -46,6 +47,15 @@ void copy_bytes(void* dst, const void* src, std::size_t bytes) {
   }
 }
 
+// Between devices, or on the host, no copy engine is modelled.
+Engine engine_of(const std::optional<Range>& to, const std::optional<Range>& from) {
+  const auto is_device = [](const std::optional<Range>& range) {
+    return range && where(*range, range->device) != Where::Host;
+  };
+  if (is_device(to) == is_device(from)) return Engine::Kernels;
+  return is_device(to) ? Engine::ToDevice : Engine::FromDevice;
+}
+
 }  // namespace
 
 Step copy_step(void* dst, const void* src, std::size_t bytes) {
@@ -82,23 +92,24 @@ FAKECUDA_API cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t
   FAKECUDA_ENTER();
   if (kind != cudaMemcpyDefault) fault("not modelled: a copy of a given kind");
   if (bytes == 0) return cudaSuccess;
-  const bool from_known = Memory::get().find(src, bytes).has_value();
-  const bool to_known = Memory::get().find(dst, bytes).has_value();
+  const std::optional<Range> from = Memory::get().find(src, bytes), to = Memory::get().find(dst, bytes);
+  const Engine engine = engine_of(to, from);
   Lock lock = lock_machine();
   const StreamPtr stream = use_stream(handle, "cudaMemcpyAsync");
-  if ((from_known && to_known) || kPageable) {
-    submit(lock, stream, copy_step(dst, src, bytes));
+  if ((from && to) || kPageable) {
+    submit(lock, stream, copy_step(dst, src, bytes), engine);
     return cudaSuccess;
   }
   expect_not_captured(stream->capture, "cudaMemcpyAsync of pageable memory");
-  if (to_known) {
+  if (to) {
     const auto* const begin = static_cast<const std::byte*>(src);
     const auto staged = std::make_shared<const std::vector<std::byte>>(begin, begin + bytes);
-    submit(lock, stream, once([=] { write(access(dst, bytes, true), staged->data(), bytes); }));
+    submit(lock, stream, once([=] { write(access(dst, bytes, true), staged->data(), bytes); }), engine);
     return cudaSuccess;
   }
-  const Mark end = enqueue(
-      lock, stream, {}, once([=] { copy_bytes(dst, from_known ? access(src, bytes, false) : src, bytes); }));
+  const Mark end =
+      enqueue(lock, stream, {}, once([=] { copy_bytes(dst, from ? access(src, bytes, false) : src, bytes); }),
+              engine);
   wait(lock, end);
   show_host();
   return cudaSuccess;

@@ -71,9 +71,9 @@ std::shared_ptr<Graph> end_capture(const StreamPtr& stream) {
   return whole ? capture->graph : nullptr;
 }
 
-void add_node(Stream& stream, Step step) {
+void add_node(Stream& stream, Step step, Engine engine) {
   auto& nodes = stream.capture->graph->nodes;
-  nodes.push_back({stream.tip, std::move(step)});
+  nodes.push_back({stream.tip, std::move(step), engine});
   stream.tip = {nodes.size() - 1};
 }
 

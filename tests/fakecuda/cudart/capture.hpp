@@ -17,6 +17,7 @@ struct Graph {
   struct Node {
     std::vector<std::size_t> after;
     Step step;
+    Engine engine;
   };
   std::vector<Node> nodes;
 };
@@ -43,7 +44,7 @@ struct Event {
 void begin_capture(const StreamPtr& stream, cudaStreamCaptureMode mode);
 // Ends the capture; null: work of another stream was not joined.
 std::shared_ptr<Graph> end_capture(const StreamPtr& stream);
-void add_node(Stream& stream, Step step);
+void add_node(Stream& stream, Step step, Engine engine);
 void record(Lock& lock, Event& event, const StreamPtr& stream);
 void wait_event(Lock& lock, const StreamPtr& stream, const Event& event);
 // The mode of cudaThreadExchangeStreamCaptureMode().

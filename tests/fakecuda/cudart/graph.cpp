@@ -28,9 +28,10 @@ void GraphExec::launch(Lock& lock, const StreamPtr& stream) {
   const Mark begin = enqueue(lock, stream, {end_}, nullptr);
   std::vector<Mark> marks;  // by node
   for (std::size_t n = 0; n < graph_->nodes.size(); ++n) {
+    const Graph::Node& node = graph_->nodes[n];
     std::vector<Mark> after = {begin};
-    for (const std::size_t earlier : graph_->nodes[n].after) after.push_back(marks[earlier]);
-    marks.push_back(enqueue(lock, branches_[branch_of_[n]], std::move(after), graph_->nodes[n].step));
+    for (const std::size_t earlier : node.after) after.push_back(marks[earlier]);
+    marks.push_back(enqueue(lock, branches_[branch_of_[n]], std::move(after), node.step, node.engine));
   }
   end_ = enqueue(lock, stream, std::move(marks), nullptr);
 }

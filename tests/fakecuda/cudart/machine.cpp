@@ -12,15 +12,15 @@ namespace fakecuda {
 
 Gpu::Gpu(int index, const DeviceSettings& settings)
     : index(index), room(static_cast<unsigned>(Settings::get().multiprocessors)), turns(index) {
-  for (std::uint64_t q = 0; q < settings.queues; ++q) {
-    const bool late = q >= 64 || Settings::get().late >> q & 1;
-    queues.push_back(std::make_unique<HardwareQueue>(index, late ? settings.delay_us : 0, settings.seed + q));
+  for (std::uint64_t q = 0; q < kEngines * settings.queues; ++q) {
+    const std::uint64_t bit = q % settings.queues, engine = q / settings.queues;
+    const bool late = bit >= 64 || Settings::get().late >> bit & 1;
+    queues.push_back(std::make_unique<HardwareQueue>(index, late ? settings.delay_us : 0, settings.seed + q,
+                                                     engine == 0 ? nullptr : &copies[engine]));
   }
   legacy = std::make_shared<Stream>(*this, Stream::Kind::Legacy);
   streams.push_back(legacy);
 }
-
-HardwareQueue& Gpu::next_queue() { return *queues[streams_made++ % queues.size()]; }
 
 Machine::Machine() : owner_(::getpid()) {
   const Settings& settings = Settings::get();

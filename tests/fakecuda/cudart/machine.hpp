@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -19,15 +20,24 @@ namespace fakecuda {
 class HardwareQueue;
 class Stream;
 
-// Guarded by the machine's mutex, except `room`, `turns` and `accepts`.
+// Executes work. Each has hardware queues of its own; a copy engine executes one copy at a time.
+enum class Engine : std::uint8_t { Kernels, ToDevice, FromDevice };
+inline constexpr std::size_t kEngines = 3;
+
+// Guarded by the machine's mutex, except `room`, `turns`, `copies` and `accepts`.
 struct Gpu {
   Gpu(int index, const DeviceSettings& settings);
-  HardwareQueue& next_queue();
+  // That of the stream with this number.
+  HardwareQueue& queue(Engine engine, std::size_t stream) const {
+    const std::size_t each = queues.size() / kEngines;
+    return *queues[static_cast<std::size_t>(engine) * each + stream % each];
+  }
 
   const int index;
   Multiprocessors room;
   Turns turns;
-  std::vector<std::unique_ptr<HardwareQueue>> queues;
+  std::array<std::mutex, kEngines> copies;             // held during a copy, by engine
+  std::vector<std::unique_ptr<HardwareQueue>> queues;  // as many for each engine
   std::size_t streams_made = 0;
   std::vector<std::weak_ptr<Stream>> streams;
   std::shared_ptr<Stream> legacy;  // the default stream

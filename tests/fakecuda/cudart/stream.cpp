@@ -95,8 +95,11 @@ void HardwareQueue::work() {
     ++machine.executing;
     WeakMemory::executed() = item.submitted;
     lock.unlock();
-    if (most_delay_) std::this_thread::sleep_for(std::chrono::microseconds(random_() % (most_delay_ + 1)));
-    const bool ended = !item.step || run(item.step);
+    const bool ended = [&] {
+      const auto engine = engine_ ? std::unique_lock(*engine_) : std::unique_lock<std::mutex>();
+      if (most_delay_) std::this_thread::sleep_for(std::chrono::microseconds(random_() % (most_delay_ + 1)));
+      return !item.step || run(item.step);
+    }();
     settle_traffic();
     lock.lock();
     --machine.executing;
@@ -120,10 +123,11 @@ void HardwareQueue::end(Lock&) {
   filled_.notify_one();
 }
 
-Mark enqueue(Lock& lock, const StreamPtr& stream, std::vector<Mark> after, Step step) {
-  HardwareQueue& queue = stream->queue;
+Mark enqueue(Lock& lock, const StreamPtr& stream, std::vector<Mark> after, Step step, Engine engine) {
+  HardwareQueue& queue = stream->gpu.queue(engine, stream->number);
   wait_for_room(lock, stream->gpu, [&] { return queue.items_.size() < Settings::get().depth; });
   add_implicit(*stream, after);
+  if (std::exchange(stream->last, engine) != engine) after.push_back({stream, stream->submitted});
   std::erase_if(after, [](const Mark& mark) { return mark.reached(); });
   const Mark mark{stream, ++stream->submitted};
   queue.items_.push_back(
@@ -134,11 +138,11 @@ Mark enqueue(Lock& lock, const StreamPtr& stream, std::vector<Mark> after, Step 
   return mark;
 }
 
-void submit(Lock& lock, const StreamPtr& stream, Step step) {
+void submit(Lock& lock, const StreamPtr& stream, Step step, Engine engine) {
   if (stream->capture)
-    add_node(*stream, std::move(step));
+    add_node(*stream, std::move(step), engine);
   else
-    enqueue(lock, stream, {}, std::move(step));
+    enqueue(lock, stream, {}, std::move(step), engine);
 }
 
 Mark mark_of(Lock& lock, const StreamPtr& stream) {

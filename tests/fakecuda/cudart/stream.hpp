@@ -1,5 +1,6 @@
-// Streams: ordered work, run by the thread of a hardware queue that several streams may share. A queue runs
-// its items strictly in order: one that waits blocks those behind it, whatever their stream.
+// Streams: ordered work, run by the threads of hardware queues, one for each engine, that several streams may
+// share. A queue runs its items strictly in order: one that waits blocks those behind it, whatever their
+// stream.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +30,14 @@ class Stream {
  public:
   // Legacy: waits for all Blocking streams of the device, and they wait for it.
   enum class Kind : std::uint8_t { Legacy, Blocking, NonBlocking };
-  Stream(Gpu& gpu, Kind kind) : gpu(gpu), kind(kind), queue(gpu.next_queue()) {}
+  Stream(Gpu& gpu, Kind kind) : gpu(gpu), kind(kind), number(gpu.streams_made++) {}
 
   Gpu& gpu;
   const Kind kind;
-  HardwareQueue& queue;
+  const std::size_t number;  // selects its hardware queues
   // Guarded by the machine's mutex:
   std::uint64_t submitted = 0, done = 0;  // items
+  Engine last = Engine::Kernels;          // of the last item
   std::shared_ptr<Capture> capture;       // null: work runs
   std::vector<std::size_t> tip;           // of the capture: predecessors of the next node
 };
@@ -50,14 +52,15 @@ struct Mark {
 
 class HardwareQueue {
  public:
-  HardwareQueue(int device, std::uint64_t most_delay, std::uint64_t seed)
-      : device_(device), most_delay_(most_delay), random_(seed) {}
+  // `engine`: held while an item is executed; null: nothing is.
+  HardwareQueue(int device, std::uint64_t most_delay, std::uint64_t seed, std::mutex* engine)
+      : device_(device), most_delay_(most_delay), engine_(engine), random_(seed) {}
   HardwareQueue(const HardwareQueue&) = delete;
   // Ends the thread of a queue that is empty and gets no more work.
   void end(Lock& lock);
 
  private:
-  friend Mark enqueue(Lock&, const StreamPtr&, std::vector<Mark>, Step);
+  friend Mark enqueue(Lock&, const StreamPtr&, std::vector<Mark>, Step, Engine);
   struct Item {
     Mark mark;
     std::vector<Mark> after;
@@ -68,6 +71,7 @@ class HardwareQueue {
 
   const int device_;
   const std::uint64_t most_delay_;  // us
+  std::mutex* const engine_;
   std::mt19937_64 random_;
   // Guarded by the machine's mutex:
   std::deque<Item> items_;
@@ -76,9 +80,10 @@ class HardwareQueue {
 };
 
 // Work that ends after `after` are reached and then `step`, if any, has ended. Waits while the queue is full.
-Mark enqueue(Lock& lock, const StreamPtr& stream, std::vector<Mark> after, Step step);
+Mark enqueue(Lock& lock, const StreamPtr& stream, std::vector<Mark> after, Step step,
+             Engine engine = Engine::Kernels);
 // The same, or a node if the stream is captured.
-void submit(Lock& lock, const StreamPtr& stream, Step step);
+void submit(Lock& lock, const StreamPtr& stream, Step step, Engine engine = Engine::Kernels);
 // After all that has been submitted, including other streams' work that the stream waits for.
 Mark mark_of(Lock& lock, const StreamPtr& stream);
 void wait(Lock& lock, const Mark& mark);

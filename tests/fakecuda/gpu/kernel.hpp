@@ -23,7 +23,7 @@ struct Kernel {
   void (*body)(Thread&);
   std::span<const Param> params;
   std::uint32_t param_bytes, shared_bytes;
-  std::uint32_t registers;     // of a thread, at most: for the blocks of .minnctapersm, else 8, at once
+  std::uint32_t registers;     // of a thread
   std::uint32_t most_threads;  // of a block
 };
 

@@ -83,7 +83,7 @@ class Launch::Blocks {
         params_(std::move(params)),
         count_(blocks),
         threads_(threads),
-        of_a_block_{1, threads, threads * kernel.registers, kernel.shared_bytes},
+        of_a_block_(room_of(threads, kernel.registers, kernel.shared_bytes)),
         room_(room),
         random_(seed) {
     if (blocks == 0 || threads == 0 || threads > kernel.most_threads)

@@ -1,8 +1,10 @@
 // Memory operations of translated code: every access, fence and barrier of a kernel passes here.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
 
 #include "gpu/fault.hpp"
@@ -66,15 +68,26 @@ std::array<Value<T>, kCount> load(Thread& thread, u64 address) {
   return out;
 }
 
+// A vector is stored in pieces of at most 4 bytes, in any order, and others may run in between.
 template <Order kOrder, typename T, typename... Registers>
 void store(Thread& thread, u64 address, Registers... values) {
-  begin_access<T, sizeof...(values)>(thread, address, true);
-  if (thread.stores) [[unlikely]] {
-    const Value<T> in[] = {static_cast<Value<T>>(values)...};
-    return weak_store(thread, order_of<kOrder>(thread), address, &in, sizeof in);
+  constexpr std::size_t kCount = sizeof...(values), kBytes = sizeof(T) * kCount;
+  using Piece = Unsigned<kCount == 1 ? kBytes : std::min<std::size_t>(kBytes, 4)>;
+  constexpr u32 kPieces = kBytes / sizeof(Piece);
+  begin_access<T, kCount>(thread, address, true);
+  const auto pieces = std::bit_cast<std::array<Piece, kPieces>>(
+      std::array<Value<T>, kCount>{static_cast<Value<T>>(values)...});
+  const Order order = thread.stores ? order_of<kOrder>(thread) : kOrder;
+  const u32 first = thread.accesses_left() % kPieces;
+  for (u32 i = 0; i < kPieces; ++i) {
+    if (i != 0) thread.count_access();
+    const u32 at = (first + i) % kPieces;
+    auto* const to = reinterpret_cast<Piece*>(address) + at;
+    if (thread.stores) [[unlikely]]
+      weak_store(thread, order, reinterpret_cast<u64>(to), &pieces[at], sizeof(Piece));
+    else
+      __atomic_store_n(to, pieces[at], __ATOMIC_RELAXED);
   }
-  auto* to = reinterpret_cast<Value<T>*>(address);
-  (__atomic_store_n(to++, static_cast<Value<T>>(values), __ATOMIC_RELAXED), ...);
 }
 
 template <typename T>

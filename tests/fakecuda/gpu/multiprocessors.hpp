@@ -13,6 +13,12 @@ struct Room {
 };
 inline constexpr Room kOneMultiprocessor{32, 2048, 65536, 227 * 1024};  // as sm_90
 
+// Of a block. A warp gets registers for 32 threads, for each a multiple of 8.
+inline Room room_of(std::uint32_t threads, std::uint32_t registers, std::uint32_t shared_bytes) {
+  const std::uint32_t in_warps = (threads + 31) / 32 * 32;
+  return {1, in_warps, in_warps * ((registers + 7) / 8 * 8), shared_bytes};
+}
+
 // Thread-safe.
 class Multiprocessors {
  public:

@@ -6,7 +6,7 @@
 
 namespace fakecuda {
 
-// PTX does not contain ptxas's allocation: as many as let a multiprocessor be full.
+// For a kernel that ptxas has not compiled: as many as let a multiprocessor be full.
 inline constexpr std::uint32_t kRegisters = kOneMultiprocessor.registers / kOneMultiprocessor.threads;
 
 }  // namespace fakecuda
