@@ -105,11 +105,7 @@ void MpiBackend::share_devices(const TensorCall& call) {
 
 void MpiBackend::try_messages(const TensorCall& call) {
   if (!all_say_so(call.streams && call.streams->sees_messages_in_order())) return;
-  // A group of its own, because its operations may fail.
-  auto options = c10::make_intrusive<Options>(*options_);
-  options->group_name = group_->name() + ", trial of GPU-aware messages";
-  const std::shared_ptr<Group> group =
-      this_job().make_group(child_request(*options, rank_, world_ranks_)).group;
+  std::shared_ptr<Group> group;  // of its own, because its operations may fail
   std::string why =
       "the MPI library accepts addresses of the device, but its messages did not progress while a stream "
       "waited and another thread freed memory";
@@ -123,15 +119,24 @@ void MpiBackend::try_messages(const TensorCall& call) {
     }
     all = all && all_say_so(moved);
   };
+  agree([&] {
+    auto options = c10::make_intrusive<Options>(*options_);
+    options->group_name = group_->name() + ", trial of GPU-aware messages";
+    group = this_job().make_group(child_request(*options, rank_, world_ranks_)).group;
+    return true;
+  });
   for (const std::size_t bytes : MessageTrial::kSizes) {
     std::optional<MessageTrial> trial;  // no rank begins if another one cannot
     agree([&] { return trial.emplace(*call.streams, rank_, size_, bytes), true; });
     agree([&] { return trial->run(*group); });
   }
   if (all) call.streams->pass_addresses();
-  if (!all_say_so(!group->failed())) group->engine().abort(*group, "the trial failed on another rank");
-  group->engine().close(*group);
-  this_job().group_closed(*group);
+  const bool whole = all_say_so(group && !group->failed());
+  if (group) {
+    if (!whole) group->engine().abort(*group, "the trial failed on another rank");
+    group->engine().close(*group);
+    this_job().group_closed(*group);
+  }
   log(moved ? LogLevel::Info : LogLevel::Warn, "INIT", "group ", group_->name(), ": messages of tensors on ",
       call.streams->where().str(),
       all     ? " are passed to MPI by address (GPU-aware)"
@@ -155,7 +160,7 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
       node = std::make_shared<ipc::DeviceNode>(call.streams->device(), place, size, members);
       ticket = node->ticket();
       return true;
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       why = std::string(e.what()) + "; each group needs its own device memory, shareable by CUDA IPC";
       ticket = {};
       return dynamic_cast<const NoMemory*>(&e) == nullptr;

@@ -38,7 +38,7 @@ c10::Stream wrap(DeviceQueue& queue, c10::Device where) {
 }
 
 enum Role { kCaptured, kFutures, kLanes, kDepartures, kRoles };
-constexpr int kSets = 4;            // of lanes and departures; further groups share them
+constexpr int kSets = 4;            // of all but kCaptured; further groups share them
 std::atomic<int> failed_groups{0};  // relaxed: a counter
 
 // Dealt to the groups of a device in turn, with the mutex of deal_stream(). Never destroyed: torch's
@@ -133,7 +133,7 @@ void use_device_library(c10::DeviceType type, DeviceLibrary* library) {
 
 std::string shortage_of_queues() {
   const char* const asked = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const int of_group = Env::get().lanes + 1, ours = 2 + of_group, most = 2 + kSets * of_group;
+  const int of_group = Env::get().lanes + 2, ours = 1 + of_group, most = 1 + kSets * of_group;
   if (!asked || std::atoi(asked) > ours) return "";
   return std::string("CUDA_DEVICE_MAX_CONNECTIONS=") + asked + ": " + std::to_string(ours) +
          " streams of this package (with more groups up to " + std::to_string(most) +
@@ -162,7 +162,7 @@ DeviceStreams::DeviceStreams(c10::Device where, DeviceLibrary& library, int lane
       device_(library.device(where.index())),
       flags_(flag_pool(device_)),
       departures_(deal_stream(device_, where, kDepartures, kSets)),
-      futures_(deal_stream(device_, where, kFutures, 1)),
+      futures_(deal_stream(device_, where, kFutures, kSets)),
       captured_(deal_stream(device_, where, kCaptured, 1)) {
   for (int lane = 0; lane < lanes; ++lane)
     queues_.push_back(&deal_stream(device_, where, kLanes, kSets * lanes));

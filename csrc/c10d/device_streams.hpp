@@ -31,8 +31,8 @@ void use_device_library(c10::DeviceType type, DeviceLibrary* library);  // for t
 
 class DeviceStreams {
  public:
-  // `lanes`: equal in all calls. All groups share captured() and futures(); those beyond the fourth also
-  // share lanes and departures() with an earlier one.
+  // `lanes`: equal in all calls. All groups share captured(); those beyond the fourth share all streams with
+  // an earlier one.
   DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes);
   // Later groups get no stream that is blocked now. Does not wait.
   static void note_failed_group() noexcept;
@@ -54,7 +54,7 @@ class DeviceStreams {
   c10::Stream results() const { return wrap(*queues_.front()); }
   // Copies of outgoing messages; waits for their input only.
   c10::Stream departures() const { return wrap(departures_); }
-  c10::Stream futures() const { return wrap(futures_); }  // records events for Futures; carries no work
+  c10::Stream futures() const { return wrap(futures_); }  // events of Futures, copies of received messages
   // Captured work of all groups (execution/device/captured_program.hpp).
   c10::Stream captured() const { return wrap(captured_); }
   // `bytes` long; host memory is pinned.

@@ -114,7 +114,7 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
         return refuse(
             ": this device cannot write and read that rank's memory correctly; switch off the IOMMU or PCIe "
             "ACS");
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       return refuse(std::string(": ") + e.what() +
                     "; each rank must see all GPUs of its node, with peer access and without MIG (Slurm: "
                     "--gpus-per-node instead of --gpus-per-task)");

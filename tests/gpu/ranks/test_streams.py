@@ -105,7 +105,7 @@ def test_twelve_groups_share_our_streams(rank, size):
     for i in range(12):
         check(totals[i], full(60_000, i * size + sum(range(size))))
         check(received[i], full(1000, (rank - 1) % size + i))
-    assert stream_count() - before <= 22  # docs/gpu.md
+    assert stream_count() - before <= 25  # docs/gpu.md
     for group in groups:
         dist.destroy_process_group(group)
 
