@@ -75,7 +75,7 @@ bool is_gpu_aware(std::string_view version, std::string_view device, std::option
     const char* const value = std::getenv(variable);
     return value && *value && std::string_view(value) != "0";
   };
-  // Their yes only reports how they were built.
+  // MVAPICH's `answer` reports only how the library was built.
   if (is("MVAPICH2")) return is_set("MV2_USE_CUDA");
   if (is("MVAPICH") && device.starts_with("ch3")) return is_set("MVP_USE_CUDA");
   return answer.value_or((is("CRAY MPICH") && is_set("MPICH_GPU_SUPPORT_ENABLED")) ||

@@ -19,7 +19,7 @@ std::string usable_cpus();
 // 64 random bits in hexadecimal: unique per job, not guessable by other users.
 std::string random_nonce();
 
-// Nodes numbered by their first rank.
+// The node of each rank; nodes are numbered in the order of their first ranks.
 std::vector<int> number_nodes(const std::vector<std::string>& identities);
 
 bool oversubscribed(const std::vector<int>& node_of_rank, const std::vector<std::string>& cpus_of_rank);

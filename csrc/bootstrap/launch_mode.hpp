@@ -45,7 +45,7 @@ struct Proposal {
   bool initialised = false;  // another library (mpi4py) has initialised MPI; `error` if it cannot be used
   std::string host;          // host_identity()
   std::string namespaces;    // namespaces()
-  std::string nonce;         // rank 0's names the job
+  std::string nonce;         // random; that of rank 0 names the job
   std::string mpi_version;   // first line of the library's version
   ProcessId process;         // own_process()
   std::optional<std::uint64_t> shared_memory;  // free_shared_memory()

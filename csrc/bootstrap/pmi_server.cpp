@@ -27,7 +27,7 @@ namespace mpi_gdr {
 namespace {
 
 constexpr std::size_t kMaxLine = 1 << 16;
-// Even: MPICH splits long values by (max-2)/2 when it puts and by (max-1)/2 when it gets.
+// vallen_max is even: MPICH splits long values by (max-2)/2 when it puts and by (max-1)/2 when it gets.
 constexpr const char* kMaxes = "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024";
 constexpr std::size_t kMaxKey = 64, kMaxValue = 1024;
 constexpr std::string_view kMaxesOfLauncher = "cmd=maxes ", kValueLimit = "vallen_max=";
@@ -50,7 +50,7 @@ const std::string& checked(const std::string& text, std::size_t most) {
   return text;
 }
 
-// `text` comes from the launcher, whose short answers arrive whole; other text is not changed.
+// `text` comes from the launcher, whose short answers arrive whole. Changes only its answer to get_maxes.
 std::string with_smaller_limit(std::string text) {
   const std::size_t limit = text.find(kValueLimit);
   if (!text.starts_with(kMaxesOfLauncher) || limit == text.npos || text.back() != '\n') return text;
@@ -252,7 +252,7 @@ void PmiServer::watch_for_abort() {
 }
 
 void PmiServer::abort_job(const std::string& line) {
-  // In PMI the launcher ends the job, and MPI_Abort returns: this server acts as the launcher.
+  // In PMI, MPI_Abort returns and the launcher ends the job; this server acts as the launcher.
   const std::string code_text = field(line, "exitcode");
   int code = std::atoi(code_text.c_str()) & 0xff;
   if (code == 0) code = 1;

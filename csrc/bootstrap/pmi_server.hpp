@@ -24,8 +24,8 @@ namespace mpi_gdr {
 struct PmiServerOptions {
   int rank = 0;
   int size = 1;
-  // The launcher's socket, to which all is relayed, or -1: then the members below are used. The value limit
-  // is lowered: Slurm announces 1024 bytes but reads 1024 of the whole command, and MPI_Init would hang.
+  // The launcher's socket; all is relayed, with a lower value limit: Slurm announces 1024 bytes but reads
+  // 1024 of the whole command, and MPI_Init would hang. -1: none; the members below are used.
   int launcher = -1;
   std::shared_ptr<KvStore> store;
   std::string prefix;     // of all store keys; unique per job and attempt
@@ -42,9 +42,10 @@ class PmiServer {
   static PmiServer& start(PmiServerOptions options);
 
   int client_fd() const { return client_; }
-  // After MPI_Init: failed barriers are answered as done, as MPI_Finalize would end the process over them.
+  // Called after MPI_Init. Later failed barriers are answered as done: on an error MPI_Finalize would end the
+  // process.
   void init_finished() { in_init_.store(false, std::memory_order_release); }
-  // From then on MPI_Abort notifies the other ranks by `announce`, not by the store. Any thread.
+  // From this call on, MPI_Abort calls `announce` to notify the other ranks, not the store. Any thread.
   void on_abort(std::function<void(const std::string&)> announce);
 
  private:

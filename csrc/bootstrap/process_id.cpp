@@ -167,7 +167,7 @@ ProcessState look_at(const ProcessId& process) {
 }
 
 std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped) {
-  // The first of each kind: ranks waiting for a stopped one end at a deadline, which would hide the cause.
+  // Both kinds are named: ranks that wait for a stopped rank end at a deadline, and would hide the cause.
   std::string halted, ended;
   for (int r = 0; r < static_cast<int>(processes.size()); ++r) {
     const ProcessId& process = processes[r];

@@ -14,9 +14,9 @@ namespace mpi_gdr {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// `prefix` serves one meeting only. Element r: rank r's blob. Throws Timeout naming absent ranks, also there;
-// InvalidUsage for a reused prefix; Remote for a bad signature; System if the store fails. `poll` is called
-// while waiting, and may throw to stop it.
+// `prefix` serves one meeting only. Element r: rank r's blob. Throws Timeout, which names the absent ranks;
+// they throw it when they arrive. Throws InvalidUsage for a reused prefix, Remote for a bad signature, System
+// if the store fails. `poll` is called while waiting; an exception of `poll` ends the wait and is rethrown.
 std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, int rank, int size,
                                     const std::string& blob, Deadline deadline,
                                     const std::function<void()>& poll = {});

@@ -15,7 +15,7 @@
 namespace mpi_gdr {
 namespace {
 
-// MPICH 5.0.2 takes 2072 KiB for two ranks, 4136 for four; UCX 4.2 MiB per rank, unless none is left.
+// MPICH 5.0.2 takes 2072 KiB for two ranks, 4136 for four; UCX takes 4.2 MiB per rank while there is room.
 constexpr std::uint64_t kMpich5PerRank = 1032 << 10, kUcxPerRank = 4300 << 10;
 constexpr std::uint64_t kComfortablePerRank = 16 << 20;
 
@@ -23,7 +23,7 @@ std::string comfortable(std::size_t ranks) {
   return std::to_string(ranks * kComfortablePerRank >> 20) + " MiB";
 }
 
-// mpich_shm_*, or mpich_shar_tmp* (MPICH 4.0, MVAPICH 4.0), where the names still exist.
+// The mapped files mpich_shm_*, or mpich_shar_tmp* (MPICH 4.0, MVAPICH 4.0), that are not unlinked.
 std::set<std::string> mpich_files() {
   std::ifstream maps("/proc/self/maps");
   std::set<std::string> paths;

@@ -13,7 +13,7 @@ namespace mpi_gdr {
 std::optional<std::uint64_t> free_shared_memory();
 
 // Why shared memory certainly does not suffice, which would raise SIGBUS in MPICH; or "". `free`: bytes by
-// rank; `library`: first line of its version; `started`: others may have allocated their part.
+// rank; `library`: first line of MPI's version text; `started`: other ranks may have allocated their part.
 std::string explain_shared_memory_shortage(const std::vector<int>& node_of_rank,
                                            const std::vector<std::optional<std::uint64_t>>& free,
                                            const std::string& library, bool started = false);
@@ -21,11 +21,12 @@ std::string explain_shared_memory_shortage(const std::vector<int>& node_of_rank,
 // A warning if `free` bytes are few for this many ranks of a host; or "". `started` as above.
 std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool started);
 
-// Why MPICH certainly waits in vain for ranks of its host, or "": its file is mapped, no other rank is
-// visible, /dev/shm is as new as the PID namespace. For ranks whose launcher_pid() is 0.
+// Why MPICH certainly waits in vain for other ranks of this host, or "". True if its file is mapped, no other
+// rank is visible, and /dev/shm is as new as the PID namespace. For ranks whose launcher_pid() is 0 only.
 std::string unshared_memory();
 
-// Unlinks MPICH's files mapped here; the memory stays. After all ranks have attached, or before an exit.
+// Unlinks MPICH's files that this process maps; the memory stays. Call when all ranks have attached, or
+// before an exit.
 void unlink_mpich_shared_memory();
 
 }  // namespace mpi_gdr

@@ -83,7 +83,8 @@ void Watchdog::announce(const std::string& why, int status) const {
   report(rank_, text + "; this process ends with code " + std::to_string(status) + last_words(text));
 }
 
-// Called on the thread inside the call, with this object on its stack. The deadline stays: handlers may hang.
+// Called on the thread inside the call, with this object on its stack. run() still enforces the deadline:
+// other exit handlers may hang.
 void Watchdog::exit_inside(int status) noexcept try {
   if (::getpid() != process_) return;              // a child forked inside the call
   const std::lock_guard<std::mutex> lock(mutex_);  // blocks forever if the other thread is ending the process
@@ -97,7 +98,7 @@ void Watchdog::exit_inside(int status) noexcept try {
   announce(" has ended this process" + (reason.empty() ? "" : ": " + reason), status & 0xff);
   unlink_mpich_shared_memory();
 } catch (...) {
-  // No memory.
+  // Out of memory.
 }
 
 void Watchdog::run(Deadline deadline) {

@@ -57,7 +57,7 @@ std::string common(const std::pair<Access, Access>& conflict) {
 
 void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step& step,
                 const Layout& layout) {
-  // Slices of other ranks are checked when they are accessed.
+  // The simulation checks slices of other ranks.
   const auto own = [&](const Slice& slice) { return slice.owner < 0 || slice.owner == spec.rank; };
   const auto inside = [&](const Slice& slice) {
     if (slice.owner >= spec.size ||

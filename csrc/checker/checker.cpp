@@ -54,8 +54,8 @@ void expect_blocks(Simulation& run, const CollectiveSpec& spec) {
   }
 }
 
-// Ranks, from 0 on, of which the value is one left fold; 0: not one. `nested`: a fold that continues another
-// counts as the same, since nothing is rounded between them.
+// The k such that `fold` is one left fold of ranks 0 to k-1, in this order; 0: none. `nested`: its first
+// operand may be such a fold, since nothing is rounded between the two.
 int left_fold(const ExpressionTable& table, const Expression& fold, bool nested) {
   int next = 0;
   for (const ExpressionId operand : fold.operands) {
@@ -174,7 +174,7 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
   using Aliased = CheckMode::Aliased;
   for (const Aliased aliased : {Aliased::None, Aliased::All, Aliased::Odd}) {
     if (aliased != Aliased::None && !has_alias(specs[0].collective)) break;
-    // Schedules without accesses to other ranks' memory do not see their aliases.
+    // The buffers of other ranks matter only to schedules that access them.
     if (aliased == Aliased::Odd && !(schedules[0] && schedules[0]->shared)) break;
     result = check(specs, schedules, {true, true, aliased});
     if (result.ok) continue;

@@ -36,7 +36,7 @@ struct CheckResult {
   bool ok = true;
   std::string error;  // names rank, lane, round and step, all from 0
   std::uint64_t messages = 0, elements_sent = 0, elements_reduced = 0;
-  std::uint64_t steps = 0;  // messages and notifications on the longest chain
+  std::uint64_t steps = 0;  // messages and signals on the critical path
 };
 
 // specs[r] and schedules[r] belong to rank r. Throws InvalidUsage if specs do not describe one collective.

@@ -43,7 +43,7 @@ void RaceDetector::access(const Access& access, const VectorClock& clock, std::s
                                                      : clock[other.lane] >= over(other.round);
       if (overlaps && !ordered)
         reject(where(access), " ", place(access), " while ", where(other), " ", place(other));
-      // Accesses ordered after this write are ordered after those that it covers.
+      // Accesses ordered after this write are ordered after those that it covers: these can be forgotten.
       const bool covered = access.write && !same_step && overlaps && extent.begin <= other.extent.begin &&
                            other.extent.end <= extent.end;
       at = covered ? all.erase(at) : std::next(at);

@@ -1,4 +1,4 @@
-// Runs schedules that have passed check_rank() on symbolic memory; they must outlive it. Not thread-safe.
+// Runs schedules that have passed check_rank() on symbolic memory. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ namespace mpi_gdr {
 
 class Simulation {
  public:
+  // `specs` and `schedules` must outlive this object.
   Simulation(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
              const CheckMode& mode);
   // Throws CheckFailure.
@@ -34,7 +35,7 @@ class Simulation {
     bool started = false;
     std::uint32_t round = 0, remaining = 0;
     std::vector<bool> done;  // steps of the current round
-    // At the start of the current round, and at its end.
+    // At the start of the current round; *_next: at its end.
     RankSet predecessors, predecessors_next;
     std::uint64_t depth = 0, depth_next = 0;
     VectorClock clock, clock_next;                // only for shared schedules

@@ -1,5 +1,5 @@
-// All-gather after Bruck (Bruck et al., see build.hpp); scratch n. Blocks are kept in rank order from the own
-// one on: each message is contiguous, at the price of a rotation, n copied, at the end.
+// All-gather after Bruck (Bruck et al., see build.hpp). Scratch n holds the blocks in rank order, this rank's
+// block first: each message is contiguous, but a rotation at the end copies n.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {
@@ -12,7 +12,7 @@ void all_gather_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   const Slice input{Buffer::Input, 0, blocks.count(rank)};
   const Slice memory = rank == 0 ? Slice{Buffer::Output, 0, blocks.total()} : writer.scratch(blocks.total());
   const std::uint64_t behind = blocks.total() - blocks.run(Buffer::Output, 0, rank).count;
-  // Where block k in `memory`, that of rank + k, begins.
+  // Where the block of rank + k begins in `memory`.
   const auto boundary = [&](int k) {
     return rank + k <= p ? blocks.run(Buffer::Output, rank, k).count
                          : behind + blocks.run(Buffer::Output, 0, rank + k - p).count;

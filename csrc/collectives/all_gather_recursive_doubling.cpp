@@ -1,5 +1,5 @@
 // All-gather by recursive doubling; for p not a power of two by Bruck's pattern without its rotation: a run
-// of blocks that passes the end of the buffer is two messages. Bruck et al.; Thakur et al., build.hpp.
+// of blocks that passes the end of the buffer is two messages. Bruck et al.; Thakur et al., see build.hpp.
 #include <bit>
 
 #include "collectives/build.hpp"

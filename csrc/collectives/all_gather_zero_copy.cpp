@@ -1,5 +1,5 @@
 // All-gather inside a node: each rank writes its block, likely in this core's cache, into the others'
-// outputs. A copy from that cache costs half of another core's read.
+// outputs. Copying from that cache costs half as much as a read by another core.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {

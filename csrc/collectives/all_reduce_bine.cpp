@@ -1,6 +1,6 @@
-// All-reduce over Bine (binomial negabinary) butterflies: Rabenseifner's, between ranks that are nearer. Step
+// All-reduce over Bine (binomial negabinary) butterflies: Rabenseifner's algorithm between nearer ranks. Step
 // i pairs ranks that are |1 - 2 + 4 - ... of i + 1 terms| apart, about 2/3 of 2^i: up to a third fewer bytes
-// cross thin links between neighbourhoods. The largest messages go the shortest way.
+// cross slow links between neighbourhoods. The largest messages go the shortest way.
 // Source: De Sensi, Pasqualoni, Piarulli, Bonato, Ba, Turisini, Domke, Hoefler, "Bine Trees: Enhancing
 // Collective Operations by Optimizing Communication Locality", SC 2025.
 // Unlike in the paper, a rank ends up with a block that makes each message contiguous, not with its own.

@@ -1,5 +1,5 @@
-// All-reduce of short inputs: each rank gathers all, after Bruck (Bruck et al., see build.hpp), and folds
-// them at once, in rank order. Scratch p n: the inputs from the own one on.
+// All-reduce of short inputs: each rank gathers all inputs, after Bruck (Bruck et al., see build.hpp), and
+// folds them in one pass, in rank order. Scratch p n: the inputs in rank order, this rank's input first.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

@@ -116,7 +116,7 @@ class Chain {
   const Blocks slices_;            // of the buffer, by leader
   const Contribution contribution_;
   const Pipeline pipeline_;
-  const std::uint64_t most_;  // elements of a chunk
+  const std::uint64_t most_;  // elements of the largest chunk
   // Current lane: inputs by place, with the previous node's fold at this rank's place; this node's fold.
   Slice arrived_, partial_;
 };

@@ -1,5 +1,5 @@
 // All-reduce by recursive doubling (Thakur et al., see build.hpp). Every Reduce names the lower ranks first:
-// all evaluate one expression, with equal bits even where order matters (rounding, NaN, sign of zero).
+// all ranks evaluate one expression: equal bits even where order matters (rounding, NaN, sign of zero).
 #include "collectives/build.hpp"
 #include "collectives/fold.hpp"
 

@@ -1,12 +1,12 @@
 // All-to-all by pairwise exchange (Thakur et al., see build.hpp). Counts differ by rank, so the number of
-// lanes depends on the group's size only, and a block's lane on its step and length, which both its ranks
-// have. Long blocks go one at a time: concurrent ones slow each other down on a link.
+// lanes depends on the group's size only, and a block's lane on the step and the length, which sender and
+// receiver share. Long blocks go one at a time: concurrent ones slow each other down on a link.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {
 namespace {
 
-constexpr std::size_t kAlone = std::size_t{4} << 20;  // bytes, of a block
+constexpr std::size_t kAlone = std::size_t{4} << 20;  // bytes: longer blocks use lane 0 only
 
 }  // namespace
 

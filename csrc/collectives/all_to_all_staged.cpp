@@ -1,8 +1,8 @@
 // All-to-all inside a node.
 //   staged     through shared memory: while chunk i is copied in, the others' chunk i - 1 is copied out
 //   zero_copy  short blocks as staged, long ones from tensor to tensor
-// Each rank has only its own counts, so the number of chunks differs by rank: a rank waits for another one
-// while there is data between them, as both can see. Schedules must be bounded: after a number of chunks the
+// Each rank has only its own counts, so the number of chunks differs by rank: two ranks wait for each other
+// while they exchange data, which both can compute. Schedules must be bounded: after a number of chunks the
 // rest of a block is sent as a message. On a device, whose chunks are larger, memory is the bound.
 #include <limits>
 
@@ -16,7 +16,7 @@ std::uint64_t most_chunks(std::uint64_t ranks, const Tuning& tuning) {
   return std::max<std::uint64_t>(1, 4096 / (ranks - 1));
 }
 
-// Writes blocks shorter than `longest` elements through Staging. Returns what is left at the end of each.
+// Writes blocks shorter than `longest` elements through Staging. Returns the rest of each block.
 Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std::uint64_t longest,
                          const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
@@ -27,7 +27,7 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
   for (std::uint64_t r = 0; r < p; ++r)
     for (const std::uint64_t count : {sent[r].count, received[r].count})
       if (r != rank && count < longest) most = std::max(most, count);
-  // The executor shows this rank's counts there (SharedSteps::show_counts()). Whole cache lines.
+  // Room for the counts that SharedSteps::show_counts() publishes. Whole cache lines.
   const std::uint64_t table = ((2 * p * sizeof(std::uint64_t) + 63) / 64 * 64 + item - 1) / item;
   writer.staging(table);
   writer.shared();
@@ -85,7 +85,7 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
   return late;
 }
 
-// Elements that the rank of a pair with more to receive reads itself, so that both copy as much.
+// Elements that the receiver reads itself: of a pair, the rank that receives more, so that both copy as much.
 std::uint64_t read_of(const Slice& received, const Slice& sent) {
   return received.count > sent.count ? (received.count - sent.count) / 2 : 0;
 }
@@ -127,9 +127,9 @@ bool from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, c
   return any;
 }
 
-// Uses two lanes, which wait for different pairs. Returns whether ranks access this one's tensors.
+// Uses two lanes, which wait for different pairs. Returns whether other ranks access this rank's tensors.
 bool write_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  // Measured on two cores: from there on one copy by the kernel is faster than two by the processor.
+  // Measured on two cores: one copy of longer blocks by the kernel is faster than two by the processor.
   const std::uint64_t longest = std::max<std::uint64_t>(1, tuning.chunk_bytes / 4 / item_size(spec.dtype));
   writer.lane();
   const Exchange ends = through_staging(writer, spec, longest, tuning);

@@ -50,7 +50,7 @@ struct Pipeline {
   int lanes = 1;
   std::uint64_t chunks = 1;
 
-  // `block`: elements of the smallest block that is cut so.
+  // `block`: elements of the smallest block to cut.
   Pipeline(std::uint64_t block, const CollectiveSpec& spec, const Tuning& tuning);
   Slice lane_slice(const Slice& block, int lane) const {
     return piece(block, static_cast<std::uint64_t>(lanes), static_cast<std::uint64_t>(lane));
@@ -63,6 +63,7 @@ struct Pipeline {
   }
 };
 
+// A ring of scratch slots of `count` elements each: use k has slot k modulo `slots`.
 class Slots {
  public:
   Slots(ScheduleWriter& writer, std::uint64_t slots, std::uint64_t count)
@@ -89,10 +90,10 @@ class Blocks {
   Slice at(Buffer buffer, int rank) const { return run(buffer, rank, 1); }
   std::uint64_t count(int rank) const { return at(Buffer::Output, rank).count; }
   std::uint64_t total() const { return offsets_.back(); }
-  // 0: all blocks are empty, which smallest() ignores.
+  // Of the blocks that are not empty; 0: all are.
   std::uint64_t smallest() const { return smallest_; }
   std::uint64_t largest() const { return largest_; }
-  // Then a rank may send without receiving.
+  // True if some blocks are empty, but not all: a rank may then send without receiving.
   bool some_empty() const { return any_empty_ && largest_ > 0; }
 
  private:
@@ -111,12 +112,12 @@ struct Exchange {
   std::vector<Slice> sent, received;
 };
 
-// In all_to_all_pairwise.cpp. Both ranks of a block have its length.
+// In all_to_all_pairwise.cpp. Sender and receiver must give a block the same length.
 void exchange_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& blocks,
                        const Tuning& tuning);
 
 // This rank's contribution to a reduction: its Input, or for PREMUL_SUM the product with the factor, in the
-// Output of an all-reduce and in Scratch for the others, whose Output is too short or missing.
+// Output of an all-reduce and in Scratch for other collectives, whose Output is too short or missing.
 class Contribution {
  public:
   Contribution(ScheduleWriter& writer, const CollectiveSpec& spec)

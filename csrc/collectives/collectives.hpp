@@ -9,7 +9,7 @@
 
 namespace mpi_gdr {
 
-// Writes what one of several ranks does, for a valid spec and tuning. The caller finishes the writer.
+// Writes one rank's schedule, for a valid spec of at least two ranks. The caller finishes the writer.
 using Builder = void (*)(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
 
 struct Algorithm {
@@ -20,7 +20,7 @@ struct Algorithm {
   bool shared = false;     // only for ranks that share memory (Schedule::shared)
   bool two_level = false;  // chosen only for nodes of several ranks (Topology::two_level)
   // Each element of the result is one left fold over the contributions, in rank order and rounded once. With
-  // two_level only where each node's ranks are consecutive and keeps_sums().
+  // two_level only if each node's ranks are consecutive and the dtype keeps_sums().
   bool ordered = false;
 
   // Each element of the result is one Reduce of all contributions, which may be an exact sum.
@@ -38,8 +38,8 @@ const std::vector<Algorithm>& algorithms();
 // nullptr if there is none of that name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
-// Only an all-reduce has memory that other ranks may read for the product with a factor: the others run
-// "staged" instead of an algorithm that reads other ranks' tensors.
+// Only an all-reduce has memory that other ranks may read for the product with a factor: other reductions
+// run "staged" instead of an algorithm that reads other ranks' tensors.
 constexpr bool only_through_staging(Collective collective, ReduceOp op) {
   return op == ReduceOp::PreMulSum && reduces(collective) && collective != Collective::AllReduce;
 }

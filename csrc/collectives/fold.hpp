@@ -10,9 +10,9 @@ struct Fold {
   int power;         // virtual ranks that take part: the largest power of two <= size
   int folded;        // number of pairs: ranks 2k and 2k + 1 are pair k < folded
   bool in_pair;      // this rank has a partner
-  bool sits_out;     // ... and gives its values away
+  bool sits_out;     // its partner takes part with the values of both
   int partner;       // -1 without one
-  int virtual_rank;  // the pair's, if this rank sits out. In rank order, so that the lower block stays lower.
+  int virtual_rank;  // shared by the ranks of a pair; in rank order, so that the lower block stays lower
   int favoured;      // this rank never sits out; -1: the even rank of each pair stays
 
   Fold(int size, int rank, int favoured_rank = -1)

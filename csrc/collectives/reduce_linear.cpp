@@ -1,4 +1,4 @@
-// Reduce of short inputs: the root receives all, in scratch, and folds them at once, in rank order.
+// Reduce of short inputs: the root receives all inputs in scratch and folds them in one pass, in rank order.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

@@ -1,8 +1,8 @@
 // Reduce after Rabenseifner: reduce-scatter by recursive halving, then a binomial gather to the root. Scratch
-// n, or up to 2 n off powers of two. Sources: Rabenseifner; Thakur et al., see build.hpp.
+// n, or up to 2 n if p is not a power of two. Sources: Rabenseifner; Thakur et al., see build.hpp.
 //
-// The root never sits out: no step brings it the result. The expression of an element is that of all_reduce
-// by recursive doubling, whichever rank is root. Only the root's Output is written.
+// The root never sits out: no step would bring it the result. The expression of an element is that of
+// all_reduce by recursive doubling, whichever rank is root. Only the root's Output is written.
 #include "collectives/halving.hpp"
 
 namespace mpi_gdr::collectives {
@@ -50,7 +50,7 @@ void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, con
     }
     const std::vector<Slice> ranges =
         halve(writer, fold, steps, range, fold.in_pair ? work : own, work, incoming, final_scale(spec.op));
-    // Only ranks that agree with the root in the higher bits are left; of a pair the nearer one goes on.
+    // Only ranks that agree with the root in the higher bits are left; the one nearer to the root receives.
     for (std::size_t step = steps.size(); step-- > 0;) {
       const int peer = fold.actual(steps[step].peer);
       writer.round();

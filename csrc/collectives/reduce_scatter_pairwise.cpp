@@ -1,5 +1,5 @@
 // Reductions by pairwise exchange (Thakur et al., see build.hpp): every rank receives its block from every
-// other rank and folds all at once; then the blocks go to the ranks that take the result. The fold is in rank
+// other rank and folds all of them; then the blocks go to the ranks that take the result. The fold is in rank
 // order and one Reduce: 16-bit floats are rounded once, whatever the number of ranks. Scratch (p-1)/p n.
 #include "collectives/build.hpp"
 

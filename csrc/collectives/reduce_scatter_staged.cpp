@@ -26,7 +26,7 @@ void reduce_scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, c
       sources[static_cast<std::size_t>(spec.rank)] = chunks.chunk(blocks.at(Buffer::Input, spec.rank), i);
     writer.reduce(dst, sources, final_scale(spec.op));
   }
-  // The others read this rank's Input in place: the call may end only after that.
+  // Other ranks read this rank's Input in place: the operation may end only when they have.
   if (tuning.in_place) meet(writer, spec);
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 bool takes_result(const CollectiveSpec& spec) { return !has_root(spec.collective) || spec.rank == spec.root; }
 
-// Rank r reduces piece r of each chunk, its own from Input. A pipeline: while chunk i is copied in, chunk i -
+// Rank r reduces piece r of each chunk, its own values from Input. A pipeline: while chunk i is copied in, chunk i -
 // 1 is reduced and chunk i - 2 copied out, each in another part of Staging: one synchronisation a chunk.
 class StagedReduction {
  public:
@@ -17,7 +17,7 @@ class StagedReduction {
         spec_(spec),
         p_(static_cast<std::uint64_t>(spec.size)),
         rank_(static_cast<std::uint64_t>(spec.rank)),
-        // A chunk's part r - 1 or r holds the piece for rank r, its last part what this rank has reduced.
+        // The last of a chunk's p parts holds what this rank has reduced, the others the other ranks' pieces.
         rooms_(writer, share(spec.count), p_, spec, tuning),
         each_(rooms_.each() - rooms_.each() % grain(rooms_.each())),
         in_place_(tuning.in_place) {}
@@ -38,7 +38,7 @@ class StagedReduction {
   // Pieces of kLarge elements and more begin at multiples of 64.
   static constexpr std::uint64_t kLarge = 4096;
   static constexpr std::uint64_t grain(std::uint64_t count) { return count < kLarge ? 1 : 64; }
-  // An equal share of `count` elements, rounded up to its grain: every piece of a chunk but its last ones.
+  // An equal share of `count` elements, rounded up to its grain: the length of all pieces but the last.
   std::uint64_t share(std::uint64_t count) const {
     const std::uint64_t even = (count + p_ - 1) / p_;
     return (even + grain(even) - 1) / grain(even) * grain(even);
@@ -53,19 +53,19 @@ class StagedReduction {
     const std::uint64_t begin = std::min(r * share(whole.count), whole.count);
     return {buffer, whole.offset + begin, std::min(share(whole.count), whole.count - begin)};
   }
-  // Where rank `owner` keeps the piece for rank r; for itself: what it has reduced.
+  // Where rank `owner` keeps the piece for rank r, or what it has reduced (r = owner).
   Slice room(std::uint64_t i, std::uint64_t owner, std::uint64_t r) const {
     const std::uint64_t part = r == owner ? p_ - 1 : r < owner ? r : r - 1;
     const Slice here = rooms_.room(i, part, piece_of(Buffer::Input, i, r).count);
     return owner == rank_ ? here : of(here, static_cast<int>(owner));
   }
-  // As a mirror of Input, unless it holds a multiple of that.
+  // A mirror of Input, unless the factor was applied.
   Slice filled_room(std::uint64_t i, std::uint64_t owner, std::uint64_t r) {
     const Slice there = room(i, owner, r);
     if (!in_place_ || spec_.op == ReduceOp::PreMulSum) return there;
     return writer_.mirror(there, piece_of(Buffer::Input, i, r));
   }
-  // As a mirror of Output, since every rank puts it there.
+  // A mirror of Output if all ranks copy the result there.
   Slice result_room(std::uint64_t i, std::uint64_t r) {
     const Slice there = room(i, r, r);
     if (!in_place_ || has_root(spec_.collective)) return there;
@@ -79,7 +79,7 @@ class StagedReduction {
   void reduce(std::uint64_t i) {
     const Slice result = result_room(i, rank_);
     Slice own = piece_of(Buffer::Input, i, rank_);
-    if (spec_.op == ReduceOp::PreMulSum) {  // by this rank's factor, before it meets the others
+    if (spec_.op == ReduceOp::PreMulSum) {  // this rank's factor, applied before the fold
       own = room(i, rank_, rank_);
       writer_.copy(own, piece_of(Buffer::Input, i, rank_), Scale::PreMul);
       writer_.round();

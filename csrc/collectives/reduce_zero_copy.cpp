@@ -4,7 +4,7 @@
 namespace mpi_gdr::collectives {
 namespace {
 
-// Reduces the part `from` of all ranks into `to`, and copies it there on all others.
+// Reduces the slice `from` of all ranks into `to`. `to_others`: also copies it to that slice of all others.
 void reduce_tiles(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, const Slice& from,
                   const Slice& to, bool to_others = false) {
   const Tiles sources(from, spec, tuning), results(to, spec, tuning);

@@ -1,4 +1,4 @@
-// Gather and scatter in one step: the root exchanges each block with its rank, straight from or into place.
+// Gather and scatter in one step: a message between the root and each rank, without intermediate copies.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

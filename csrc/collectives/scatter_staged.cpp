@@ -4,8 +4,8 @@
 namespace mpi_gdr::collectives {
 namespace {
 
-// Calls put(chunk of `own`, room) on the ranks that send, then take() on the others; room(part) of `parts` is
-// in Staging. Before a room is written again its readers have signalled.
+// For each chunk of `own`, calls put(chunk, room) on the ranks that send and take(chunk, room) on those that
+// receive; room(0) to room(parts - 1) are in Staging. A room is written again when its readers have signalled.
 template <typename Put, typename Take>
 void pass_chunks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, const Slice& own,
                  int parts, Way way, Put put, Take take) {

@@ -23,7 +23,7 @@ struct Traits {
   bool native_exact;
   Reach reach;
   bool two_level;  // some ranks share a node, others do not
-  Bits bits;       // that the call keeps
+  Bits bits;       // what the call promises
   bool chain;      // partial folds may go from node to node
 };
 

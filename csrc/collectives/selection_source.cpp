@@ -31,7 +31,7 @@ std::vector<SelectionRow> forced_row(const Env& env, Collective collective) {
   return {std::move(row)};
 }
 
-// For rows that the user names. Rows of a file are skipped where they do not keep the order.
+// For rows of variables and options. Rows of a file that do not serve `bits` are skipped instead.
 void check_bits(const std::vector<SelectionRow>& rows, Bits bits) {
   const bool exact = bits == Bits::Exact;
   for (const SelectionRow& row : rows)

@@ -12,17 +12,18 @@ namespace mpi_gdr {
 // A variable with Env::Ranks::Equal, an option of a group, or the built-in table.
 struct SharedSetting {
   std::string name;   // "MPI_GDR_LANES"
-  std::string value;  // compared; of a file: its rows, not its path
+  std::string value;  // compared; for rows: their digest
   std::string shown;  // "4"
 };
 
 struct Selection {
   SelectionTable table;
   std::vector<SharedSetting> settings;  // all of them, in a fixed order
-  bool named = false;                   // the user gave rows; a forced algorithm is none
+  bool named = false;                   // the user gave rows, not only a forced algorithm
 };
 
-// Options of a group, as MPI_GDR_SELECT and MPI_GDR_BITS. Empty: the environment's.
+// Options of a group, as MPI_GDR_SELECT and MPI_GDR_BITS. `rows` follow the environment's; `bits`, unless
+// empty, replaces the environment's.
 struct GroupSelection {
   std::string rows, bits;
 };

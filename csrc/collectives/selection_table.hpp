@@ -29,7 +29,7 @@ struct SelectionRow {
   Sizes sizes = Sizes::Any;
   std::uint32_t dtypes = kEveryDataType;  // bit i: DataType i; reductions only
   Where where = Where::Anywhere;
-  bool even_blocks = false;  // only where no block has more than twice the mean
+  bool even_blocks = false;  // only if no block is longer than twice the mean
   // The user accepts any order in which the library reduces floats (`order=library`).
   bool native_order = false;
   // [from, to) of the bytes that choose: of the whole buffer, or of one rank's (mean) block of all_gather,
@@ -76,8 +76,8 @@ bool may_round(const SelectionRow& row);
 const SelectionRow& select_row(const CollectiveSpec& spec, bool native_exact, Reach reach = Reach::None,
                                const SelectionTable& table = default_table());
 
-// The choices for groups of `size` ranks, of `dtype` (sum, even blocks), if the library can do everything.
-// `two_level`: the ranks are on several nodes, and some share one.
+// The choices for groups of `size` ranks, of `dtype` (sum, even blocks), if MPI's own collectives can run all
+// calls. `two_level`: the ranks are on several nodes, and some share one.
 struct SelectionRange {
   Collective collective;
   std::uint64_t from_bytes, to_bytes;  // [from, to); to = kUnlimited: open

@@ -42,8 +42,8 @@ class Joiner {
   }
 
  private:
-  // Phases in shared memory use the two rooms of their lane in turn. All ranks meet in each of them, before a
-  // room is used again, except that the root of a broadcast does not wait for readers.
+  // Phases in shared memory use the two rooms of their lane in turn. All ranks meet in each phase: a room is
+  // free when it is used again. Only the root of a broadcast has not yet waited for the readers.
   void take_room(const Phase& phase) {
     room_ = rooms_[turns_ % 2];
     if (++turns_ <= 2 || phase.spec.collective != Collective::Broadcast) return;
@@ -87,7 +87,7 @@ class Joiner {
   const int place_;                // of this rank among them
   const Slice common_;
   std::uint64_t scratch_ = 0, staging_ = 0;  // elements that a phase needs at most
-  // Current lane: Scratch, the two rooms in Staging, and that of the current phase.
+  // Of the current lane: Scratch, the room in Staging of the current phase, and both rooms.
   Slice own_, room_;
   std::array<Slice, 2> rooms_;
   std::uint64_t turns_ = 0;  // of the rooms

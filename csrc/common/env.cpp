@@ -67,7 +67,7 @@ struct Bytes {
   }
 };
 
-// Names in any case. Yields the name for a string, else its entry in `values`, by default its index.
+// Names in any case. The field becomes the name if it is a string, else values[i], or i without `values`.
 struct OneOf {
   std::vector<const char*> names;
   std::vector<int> values;
@@ -93,7 +93,7 @@ struct OneOf {
 OneOf on_off() { return {{"on", "off"}, {true, false}}; }
 OneOf auto_on_off() { return {{"auto", "on", "off"}}; }
 
-// 64 digits to 32 bytes. Neither results nor errors show them.
+// 64 digits to 32 bytes. Neither results nor errors show the digits.
 struct Secret {
   static std::string allowed() { return "64 hexadecimal digits"; }
   std::string operator()(std::string& field, const Variable& variable, const std::string& text) const {

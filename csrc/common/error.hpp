@@ -1,4 +1,4 @@
-// The only exception type of the C++ side. c10d/errors.cpp maps its code to Python exceptions.
+// The exceptions of the C++ side. c10d/errors.cpp maps their codes to Python exceptions.
 #pragma once
 
 #include <cstddef>
