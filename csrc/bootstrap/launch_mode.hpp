@@ -55,7 +55,7 @@ Proposal propose(MpiFamily family, BootstrapMode request);
 std::string serialise(const Proposal& proposal);
 Proposal parse_proposal(const std::string& text);
 
-// Called where MPI is not initialised yet. Throws InvalidUsage or Remote.
+// How the job starts MPI, or joins an MPI that another library started. Throws InvalidUsage or Remote.
 Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals);
 
 }  // namespace mpi_gdr

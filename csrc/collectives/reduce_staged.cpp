@@ -8,8 +8,8 @@ namespace {
 
 bool takes_result(const CollectiveSpec& spec) { return !has_root(spec.collective) || spec.rank == spec.root; }
 
-// Rank r reduces piece r of each chunk, its own values from Input. A pipeline: while chunk i is copied in, chunk i -
-// 1 is reduced and chunk i - 2 copied out, each in another part of Staging: one synchronisation a chunk.
+// Rank r reduces piece r of each chunk, its own values from Input. A pipeline: while chunk i is copied in,
+// chunk i - 1 is reduced and chunk i - 2 copied out, in other parts of Staging: one synchronisation a chunk.
 class StagedReduction {
  public:
   StagedReduction(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning)

@@ -5,7 +5,7 @@ namespace mpi_gdr::collectives {
 namespace {
 
 // For each chunk of `own`, calls put(chunk, room) on the ranks that send and take(chunk, room) on those that
-// receive; room(0) to room(parts - 1) are in Staging. A room is written again when its readers have signalled.
+// receive; room(0) to room(parts - 1) are in Staging. A room is reused when its readers have signalled.
 template <typename Put, typename Take>
 void pass_chunks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, const Slice& own,
                  int parts, Way way, Put put, Take take) {

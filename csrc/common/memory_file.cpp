@@ -23,7 +23,7 @@ constexpr int kSharing = MAP_SHARED | MAP_NORESERVE;
 constexpr unsigned kNoExecSeal = 8;  // MFD_NOEXEC_SEAL, of Linux 6.3
 constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW;
 
-// MAP_FAILED with errno. Not in core dumps, which would allocate every unused page.
+// Returns MAP_FAILED and sets errno on failure. Not in core dumps, which would allocate every unused page.
 void* map(int file, std::size_t bytes, int access) {
   void* const memory = ::mmap(nullptr, bytes, access, kSharing, file, 0);
   if (memory != MAP_FAILED) ::madvise(memory, bytes, MADV_DONTDUMP);

@@ -1,4 +1,4 @@
-// Names of enumerators, specialised for an enum; later enumerators have none. Thread-safe.
+// kNames<Enum>: the names of an enum's enumerators; those after the last name have none. Thread-safe.
 //
 //   template <>
 //   inline constexpr auto kNames<Bits> = names("any", "order", "exact");

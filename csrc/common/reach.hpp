@@ -12,7 +12,7 @@ enum class Reach : std::uint8_t {
   Segments,  // shared segments
   All,       // any other memory as well
   Devices,   // shared device memory
-  // In groups over several nodes, inside some nodes:
+  // In groups over several nodes, inside this rank's node:
   Nodes,         // shared segments
   NodesDevices,  // shared device memory
 };

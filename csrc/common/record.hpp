@@ -24,7 +24,7 @@ class RecordReader {
 
   bool more() const { return at_ < fields_.size(); }
   const std::string& text(const char* field);
-  bool blank();                  // skips an empty field
+  bool blank();                  // skips an empty field; false: the next one is not empty
   bool flag(const char* field);  // "0" or "1"
   template <std::integral T>
   T number(const char* field, T low = std::numeric_limits<T>::min(), T high = std::numeric_limits<T>::max()) {

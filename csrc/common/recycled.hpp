@@ -1,5 +1,5 @@
-// An allocator that reuses memory of objects made for each operation: malloc caches few of a size and none
-// above 1 KiB. Thread-safe, also in forked children: uses malloc instead of waiting for the lock.
+// An allocator that reuses memory of objects made for each operation: malloc's cache holds few blocks of a
+// size, none above 1 KiB. Thread-safe, also in forked children: uses malloc instead of waiting for the lock.
 #pragma once
 
 #include <array>

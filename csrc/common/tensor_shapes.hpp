@@ -1,4 +1,4 @@
-// An operation's inputs or outputs. Shapes that do not fit are flattened; the last tensor sums up all others.
+// An operation's inputs or outputs. Shapes that do not fit are flattened; the last entry sums up the rest.
 #pragma once
 
 #include <algorithm>

@@ -68,7 +68,7 @@ enum class Contents : std::uint8_t {
   Whole,   // `count` elements
   Block,   // its own block
   Blocks,  // those of all ranks
-  Splits,  // one part per rank, of a length that only these two ranks have
+  Splits,  // a part for each rank; only the sender and the receiver have its length
 };
 enum class Root : std::uint8_t { None, Gives, Takes };
 

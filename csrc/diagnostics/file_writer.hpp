@@ -31,7 +31,7 @@ class FileWriter {
   const std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with the writing threads
 };
 
-// Replaces a file atomically, readable by its owner only. Returns an error. Throws as TrustedFolder.
+// Replaces a file atomically, readable by its owner only. Returns an error, or "". Throws as TrustedFolder.
 std::string replace_file(const std::string& path, const std::string& content, FolderUse use);
 
 }  // namespace mpi_gdr

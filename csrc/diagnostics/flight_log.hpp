@@ -71,7 +71,7 @@ struct FlightEntry {
   std::int64_t timeout = 0;  // ns
   bool failed = false;
   std::string error;
-  std::vector<int> pending;  // ranks of the group that it waited for when it failed
+  std::vector<int> pending;  // ranks of the group that a failed operation waited for
 
   // Later calls are ignored. `waited_for` is null if the pending ranks are unknown.
   void fail(std::int64_t now, const std::string& why, const std::vector<int>* waited_for) {

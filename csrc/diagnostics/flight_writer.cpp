@@ -8,7 +8,7 @@ namespace {
 // How long a failure waits for the file.
 constexpr auto kFlightPatience = std::chrono::seconds(1);
 
-// Bounds the message counters per group; they restart then, since a program may never reuse a tag.
+// Maximum of message counters per group, which then restart: a program may use a new tag for each message.
 constexpr std::size_t kMessageNumbers = 65536;
 
 }  // namespace

@@ -34,12 +34,12 @@ struct Binding {
   std::uint64_t slot_use = 0;  // earlier uses of slots on this channel; equal on all ranks
   RivalChoices::Call rivals;   // for schedules with Schedule::staged
   CallRecord call;             // compared with the others' before their memory is accessed
-  // AllToAll: compared likewise, by rank.
+  // For AllToAll, by rank; compared likewise.
   std::vector<std::uint64_t> send_counts, recv_counts;
   ExecutionObserver* observer = nullptr;  // null: none
 };
 
-inline constexpr int kHeaderTag = 2 * kMaxLanes;  // of call_check.hpp, from tag_base
+inline constexpr int kHeaderTag = 2 * kMaxLanes;  // of CallHeader, relative to tag_base
 inline constexpr int kTagsPerCollective = 2 * kMaxLanes + 1;
 
 class Execution {
@@ -49,13 +49,13 @@ class Execution {
   virtual bool advance() = 0;
   // Ranks that this rank waits for, for the timeout message.
   virtual std::vector<int> pending_peers() const = 0;
-  // The one flag of another process that the last advance() waited for; false: it is not one flag.
+  // The only flag of another process that the last advance() waited for; false: none, or not only a flag.
   virtual bool doorbell(Doorbell& bell) const { return false; }
   // Its steps call no library that may block.
   virtual bool keeps_to_memory() const { return false; }
   // Abandons outstanding requests. Buffers must then be leaked.
   virtual void abandon() noexcept = 0;
-  // No rank is missing: an earlier call of the group has to begin on all ranks before this one.
+  // True if no rank is missing, but an earlier call of the group has to begin on all ranks before this one.
   virtual bool awaits_turn() const { return false; }
   // The schedule chosen once all ranks have begun; null: not yet, or nothing to choose.
   const char* chosen() const { return chosen_; }

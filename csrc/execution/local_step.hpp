@@ -46,7 +46,7 @@ struct LocalStep {
 
 LocalStep resolve(const Step& step, const Binding& binding, void* dst,
                   const std::vector<const void*>& sources);
-// `address` maps a slice to its memory. `sources` holds the addresses for the result's args.
+// `address` maps a slice to its memory. The result points into `sources`, which must outlive it.
 template <typename Address>
 LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding, const Address& address,
                   std::vector<const void*>& sources) {

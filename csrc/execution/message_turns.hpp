@@ -1,5 +1,6 @@
 // The order in which messages are posted where some wait for a device: MPI matches messages of one peer and
-// tag in that order, and a later one may be ready first. Others do not wait: the device may wait for them.
+// tag in that order, and a later one may be ready first. Other messages must not wait: the device may need
+// them first.
 //
 // Threads: take() with the lock under which calls get their order; a Turn by the holder of the progress role.
 #pragma once
@@ -25,7 +26,7 @@ class MessageTurns {
   Turn take(const MessageCall& call) {
     Turn turn;
     if (last_.size() > kMost) std::erase_if(last_, [](const auto& entry) { return entry.second->load(); });
-    if (!call.send && call.peer == kAnySource) {  // matches what any of the others could
+    if (!call.send && call.peer == kAnySource) {  // may match what any other receive could
       for (const auto& [key, posted] : last_)
         if (!std::get<0>(key) && std::get<2>(key) == call.tag) turn.before.push_back(posted);
     } else {

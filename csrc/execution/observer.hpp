@@ -21,7 +21,7 @@ class RoundObserver {
 class ExecutionObserver {
  public:
   virtual ~ExecutionObserver() = default;
-  // A schedule begins on this rank. It and this observer outlive the result.
+  // Called when a schedule begins on this rank. The schedule and this observer outlive the result.
   virtual std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType dtype, int rank) = 0;
 };
 

@@ -49,7 +49,7 @@ void RivalTrials::add(int rival, std::uint64_t nanoseconds, bool clean) {
   if (clean) keep_shortest(times.clean, nanoseconds);
 }
 
-// By the two shortest times: the first calls touch new memory, and others may use the cores.
+// Compares the two shortest times: the first calls touch new memory, and other programs may use the cores.
 bool RivalTrials::end_trial() {
   const int other = 1 - current_;
   const auto all_clean =
@@ -152,12 +152,12 @@ RivalChoices::Class RivalChoices::begin(ChannelState& state, std::uint32_t of, i
   const int rival = anew ? first : known->second.rival;
   if (decides())
     state.trials.try_emplace(of, anew ? RivalTrials(first) : RivalTrials(rival, known->second.speedup));
-  // Only the role holder writes reports_. Another channel may have measured the class.
+  // Reads reports_ unlocked: only the role holder writes it. Another channel may have noted the class.
   if (!reports_.contains(of)) note(of, rival, anew || !decides() ? 0 : known->second.speedup);
   return {static_cast<std::int8_t>(rival), static_cast<std::uint8_t>(anew ? 2 * RivalTrials::kRounds : 0)};
 }
 
-// The word of a decision: whether there is one, rival, trial, class.
+// The word of a decision; bit 0: there is one, 1: rival, 2: trial, from 8: class.
 std::uint64_t RivalChoices::decide(int channel, std::uint32_t of) {
   RivalTrials& trials = channel_of(channel).trials.at(of);
   const std::uint64_t before = trials.trials();

@@ -8,9 +8,9 @@
 //   the decider   at call n reads the times of call n - kSlots, and may publish decision n
 //   every rank    at call n applies decision n - kSlots, then chooses; choices are made in the order of n
 //
-// A rank comes to call n once all have ended the use of slots kSlots before (NodeMemory), and call n - kSlots
-// is that use or an earlier one: all that was written for it is visible. It stays until call n + kSlots, to
-// which no rank comes before all have ended call n.
+// A rank comes to call n when all ranks have ended the use of slots kSlots before it (NodeMemory). Call
+// n - kSlots is that use or an earlier one: what was written for it is visible. It stays until call
+// n + kSlots, to which no rank comes before all ranks have ended call n.
 //
 // Used by the holder of the progress role, except report().
 #pragma once
@@ -48,13 +48,13 @@ class RivalTrials {
   RivalTrials(int remembered, double speedup)
       : current_(remembered), trying_(false), trials_(1), distance_(kCheck), speedup_(speedup) {}
 
-  // `trial`: calls run both in turn, kRounds times each, before they run `rival`.
+  // `trial`: the next calls run both rivals in turn, kRounds times each; later ones run `rival`.
   struct Decision {
     int rival = 0;
     bool trial = false;
   };
-  // Whether a call of a trial with `left` calls to follow runs the other rival. Each runs several times in a
-  // row, lest one pays for what the other leaves in the caches.
+  // Whether a trial's call runs the other rival; `left`: the trial's calls after it. Each rival runs several
+  // times in a row, so that few calls find the other's data in the caches.
   static bool runs_other(int left) { return left / kRun % 2 == 0; }
   // For every call of the class: the new decision for all ranks, if any.
   std::optional<Decision> next();
@@ -64,7 +64,7 @@ class RivalTrials {
   bool trying() const { return trying_; }
   int current() const { return current_; }
   std::uint64_t trials() const { return trials_; }  // completed
-  // The current rival over the other, in the last trial; 0: none.
+  // Speed of the current rival relative to the other, in the last trial; 0: none.
   double speedup() const { return speedup_; }
   bool clean() const { return clean_; }  // the last trial was
 
@@ -91,9 +91,10 @@ class RivalChoices {
     bool mapped;  // the tensors of all ranks are in group memory
     int rival;
     double speedup;         // over the other one; 0: not measured on this rank
-    bool measured = false;  // by this rank, in this group, beside nothing else
+    bool measured = false;  // by this rank, in this group, while nothing else ran
   };
-  // `node`: of all ranks of the group. Both outlive this. `remembered`: equal on all ranks; no first trial.
+  // `node` has all ranks of the group. `node` and `traffic` must outlive this object. `remembered`: equal on
+  // all ranks; its classes have no first trial.
   RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, std::string group,
                const std::vector<Report>& remembered = {});
 
@@ -106,8 +107,8 @@ class RivalChoices {
   // Whether all calls before this one have chosen.
   bool is_turn(int channel, std::uint64_t number) const { return channel_of(channel).next == number; }
   bool waits(int channel, std::uint64_t number) const { return channel_of(channel).next < number; }
-  // Returns the rival to run; called in turn, once all ranks have begun the call. `first`: before anything
-  // was measured. `fixed`: no choice, not measured. Otherwise the result goes to end().
+  // Returns the rival to run; called in turn, when all ranks have begun the call. `first`: the rival before
+  // anything was measured. `fixed`: runs `first` without measuring. The result goes to end().
   struct Choice {
     int rival = 0;
     std::uint64_t started = 0;  // 0: not measured
@@ -142,7 +143,7 @@ class RivalChoices {
   struct ChannelState {
     std::uint64_t next = 0;
     std::array<Class, kClasses> classes;
-    // The decider's.
+    // Used by the decider only.
     std::array<Ran, 2 * shm::kSlots> ran;
     std::unordered_map<std::uint32_t, RivalTrials> trials;
   };

@@ -38,7 +38,7 @@ class RoundMessages {
     Kind kind;
   };
   std::vector<Pending> pending_;
-  // The outstanding round: received messages are acknowledged to their sender.
+  // Of the outstanding round; acknowledge_: every received message is acknowledged to its sender.
   bool acknowledge_ = false;
   Channel channel_ = Channel::Collective;
   int acknowledgement_tag_ = 0;

@@ -16,7 +16,7 @@ class ScratchPool {
   ScratchPool& operator=(const ScratchPool&) = delete;
   ~ScratchPool();
 
-  // Owns one block and returns it when destroyed. Empty for 0 bytes.
+  // Owns one block and returns it when destroyed, which must be before the pool. Empty for 0 bytes.
   class Block {
    public:
     Block() = default;

@@ -22,7 +22,7 @@ bool MessageExecution::advance() {
                          bytes});
       done += bytes;
     } while (done < call_.bytes);
-    // A pending request is tested later: a test may move others' bytes, and a caller posts more first.
+    // A pending request is tested later: a test may move bytes of other messages; the caller may post more.
     if (std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.request.active; }))
       return false;
   }

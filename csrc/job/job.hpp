@@ -32,7 +32,7 @@ struct JobOptions {
 
 struct Accelerator {
   bool present = false;
-  bool served = false;  // a device serves its tensors: they are not copied to the host
+  bool served = false;  // its tensors are not copied to the host
 };
 
 struct GroupRequest {
@@ -46,7 +46,7 @@ struct GroupRequest {
   std::function<std::unique_ptr<KvStore>()> store;
   std::chrono::milliseconds timeout{0};
   GroupSelection selection;
-  // Called when the members are about to meet, because it may fail; empty: no accelerator.
+  // May throw, so it is called before the members meet; empty: no accelerator.
   std::function<Accelerator()> accelerator;
 };
 
@@ -55,7 +55,7 @@ class Job {
   struct NewGroup {
     std::shared_ptr<Group> group;
     std::vector<int> members;  // ranks of the job
-    bool served = false;       // device tensors stay there, on all members
+    bool served = false;       // device tensors are not copied to the host, on all members
     bool gpu_aware = false;    // its transport takes device addresses, on all members
   };
 
@@ -118,7 +118,7 @@ class Job {
   const JobOptions options_;
   Liveness liveness_;    // destroyed after the engine, which uses it
   std::mutex starting_;  // alone()
-  bool begun_ = false;   // a generation is complete; guarded by starting_
+  bool begun_ = false;   // a generation has begun without an error; guarded by starting_
   std::mutex mutex_;     // guards all below but the atomics; not held while waiting for a peer
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<FlightWriter> flight_;  // null: off
@@ -126,7 +126,7 @@ class Job {
   std::shared_ptr<Trace> trace_;  // created before the engine; null: none
   // Kept: on rank 0 it is the server that all ranks need until they exit.
   std::shared_ptr<KvStore> store_;
-  int generation_ = -1;                         // number of default groups so far, less one
+  int generation_ = -1;                         // counted from 0
   std::map<std::vector<int>, int> times_made_;  // by members, within the generation
   std::atomic<bool> finalized_{false};
   std::atomic<int> open_groups_{0};

@@ -40,8 +40,8 @@ bool on_one_node(const Membership& job, const std::vector<int>& members) {
   return std::ranges::all_of(nodes, [&](int node) { return node == nodes[0]; });
 }
 
-// Ranks of the group that may share memory with this process, ascending: all if on this host, else those of
-// its node, if on this host. Equal on all ranks of the node.
+// Ranks of the group that may share memory with this process, ascending: all if all are on this host, else
+// those of its node if these are, else none. Equal on all ranks of the node.
 std::vector<int> neighbours(const Membership& job, const std::vector<int>& members) {
   std::vector<int> all, node;
   const std::uint64_t here = job.own().domain;
@@ -119,9 +119,9 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   made.served = planner->bits() != Bits::Exact && std::ranges::all_of(meeting.members, &Member::served);
   made.gpu_aware = made.served && std::ranges::all_of(meeting.members, &Member::gpu_aware);
   const GroupOptions options = options_of(request, meeting);
-  // The library can then reach device memory, unlike our messages inside a node; both ends must agree.
   const bool kernel_copies =
       Env::get().messages != MessagePath::Shm && options.node && options.node->reach() == Reach::All;
+  // A gpu_aware library sends from device memory, unlike our messages inside a node; both ends must agree.
   if (!made.gpu_aware) transport = shm::over_node_memory(std::move(transport), options.node, kernel_copies);
   const char* const long_messages = !transport->messages_in_memory() ? ""
                                     : kernel_copies                  ? ", long ones by the kernel's copy"
@@ -134,7 +134,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   return made;
 }
 
-// Names differ between ranks (use_local_synchronization): the key has the members and their meetings' count.
+// Names differ between ranks (use_local_synchronization): the key has the members and counts their meetings.
 Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   const auto size = static_cast<int>(request.members.size());
   const std::string what = "group " + request.name;
@@ -191,7 +191,7 @@ Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   if (segment) {
     std::vector<std::string> tickets;
     for (const Member& member : meeting.members) tickets.push_back(member.ticket);
-    // No rank waits for one with an empty ticket. A rank that failed alone here would leave others in MPI.
+    // No rank waits for one without a ticket. At least 10 s: a rank that fails alone leaves others in MPI.
     meeting.memory =
         shm::NodeMemory::create(std::move(segment), request.rank, tickets,
                                 std::max(deadline, Clock::now() + std::chrono::seconds(10)), all_there, here);

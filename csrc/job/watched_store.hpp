@@ -1,4 +1,5 @@
-// torch's client waits for its server without a deadline, and an unreachable server closes no connection.
+// Adds a deadline to the calls of a store: torch's client has none, and an unreachable server closes no
+// connection.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A dict with the keys of a TypedDict of mpi_backend/reports.py, whose name signatures and _C.pyi show.
+// A dict with the keys of a TypedDict in mpi_backend/reports.py; signatures and _C.pyi show that name.
 #pragma once
 #include <pybind11/typing.h>
 

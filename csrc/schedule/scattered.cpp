@@ -20,7 +20,7 @@ class Map {
     const std::size_t k = piece_of(element);
     return pieces_[k].offset + (element - begins_[k]);
   }
-  // Contiguous elements from this one on.
+  // Number of contiguous elements from this one on.
   std::uint64_t run(std::uint64_t element) const {
     const std::size_t k = piece_of(element);
     return begins_[k] + pieces_[k].count - element;

@@ -13,7 +13,7 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;
 
-// Pieces per rank of the schedule, or one entry for all; `ranks`: its ranks in the result. Empty: unchanged.
+// Pieces by rank of the schedule, or one entry for all; `ranks`: new numbers of its ranks. Empty: unchanged.
 struct Scattered {
   std::vector<Pieces> input = {}, output = {};
   std::vector<int> ranks = {};

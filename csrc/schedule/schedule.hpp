@@ -3,8 +3,9 @@
 //   schedule = lanes that progress independently of each other
 //   lane     = rounds, one after the other
 //   round    = unordered steps; it ends when all of them have
-// Steps name slices of buffers in ELEMENTS of the collective's dtype. In an all-to-all, another rank's Input
-// or Output begins at the block for, or from, this rank: no rank has the others' counts.
+// Steps name slices of buffers in ELEMENTS of the collective's dtype. In an all-to-all, offset 0 of another
+// rank's Input is its block for this rank, and of its Output the block from this rank: no rank has the
+// others' counts.
 //
 // The k-th Send of lane L from a to b matches the k-th Recv of lane L from a on b. Steps of one round count
 // in their order.
@@ -172,7 +173,7 @@ class ScheduleWriter {
   void flat() { schedule_.ordered = schedule_.flat = true; }
   // Sets Schedule::staged; inherits its one_way.
   void staged(SchedulePtr instead);
-  // Must be called even on ranks without such steps: equal on all ranks.
+  // Schedule::shared must be equal on all ranks: called even on those without such steps.
   void shared() { schedule_.shared = true; }
   SchedulePtr finish();
 

@@ -112,7 +112,7 @@ class LaneWriter {
   ScheduleWriter& writer_;
   const Schedule& from_;
   const Lane& lane_;
-  Area sends_, receives_[2];  // used in turn: the last round's data may still be sent
+  Area sends_, receives_[2];  // receives_ in turn: the last round's data may still be sent
   int turn_ = 0;
   std::vector<Arrival> owed_;   // not yet copied to their destination
   std::vector<Arrival> fresh_;  // of the last round with messages, not overwritten since

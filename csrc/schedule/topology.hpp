@@ -27,7 +27,7 @@ class Topology {
   int fewest() const { return fewest_; }
   int most() const { return most_; }
   bool even() const { return fewest_ * nodes() == size(); }
-  // 1.5 ranks per node or more, and none below half the mean, which bounds leaders (collectives/phases.hpp).
+  // 1.5 ranks per node or more, and no node below half the mean: the smallest bounds the number of leaders.
   bool two_level() const {
     return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * fewest_ * nodes() >= size();
   }

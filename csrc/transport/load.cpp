@@ -40,7 +40,7 @@ std::string loader_error() {
 
 void load_network(const std::string& path) {
   if (loaded) return;
-  // Global even if another library has opened it locally: ours finds its symbols there.
+  // Global even if another library has opened it locally: our network finds MPI's symbols there.
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library) fail(ErrorCode::System, "the MPI library ", path, " cannot be loaded: ", loader_error());
   const auto* const found =

@@ -8,7 +8,7 @@
 
 namespace mpi_gdr {
 
-// `path`: of the MPI library. The first call counts. One thread at a time. Throws System or InvalidUsage.
+// `path`: of the MPI library. Later calls do nothing. One thread at a time. Throws System or InvalidUsage.
 void load_network(const std::string& path);
 // Throws InvalidUsage before load_network().
 Network& network();

@@ -14,7 +14,7 @@ namespace mpi_gdr {
 
 class HostExecution : public Execution {
  public:
-  // `binding.scratch` is taken from `pool`. The transport outlives the execution.
+  // `binding.scratch` is taken from `pool`. `transport` and `pool` must outlive the execution.
   HostExecution(SchedulePtr schedule, const Binding& binding, Transport& transport, ScratchPool& pool);
 
   bool advance() override;
@@ -33,7 +33,7 @@ class HostExecution : public Execution {
   struct LaneState {
     std::uint32_t round = 0;  // current
     bool posted = false;      // its messages are under way and its local steps done
-    std::uint32_t waits = 0;  // leading steps of the round without pending Waits
+    std::uint32_t waits = 0;  // number of leading steps of the round whose Waits are over
     RoundMessages messages;
   };
   bool advance_lane(int lane);

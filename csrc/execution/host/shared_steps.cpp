@@ -67,7 +67,7 @@ bool SharedSteps::begin() {
     own.history[generation_ % 2] = binding_.call.history;
     if (!binding_.send_counts.empty()) show_counts();
     own.begun.store(generation_ << shm::kReachBits | reach_bits(), std::memory_order_release);
-    // Else no rank waits for this flag alone.
+    // Without a choice, no rank waits for this flag alone.
     if (schedule_->staged || chooses_by_reach()) Doorbell::ring(own.begun, own.sleepers);
     notified_ = true;
   }
@@ -112,7 +112,7 @@ bool SharedSteps::is_open() const {
   }
 }
 
-// Other ranks' blocks may be long where this one's are short. Without a common size nothing is measured.
+// An all_to_all has no size common to all ranks by which to measure: other ranks' blocks may be longer.
 bool SharedSteps::chooses_by_reach() const { return binding_.call.collective == Collective::AllToAll; }
 
 std::uint64_t SharedSteps::reach_bits() const {
@@ -124,7 +124,7 @@ std::uint64_t SharedSteps::reach_bits() const {
   return copied ? shm::kCopiedBit : 0;
 }
 
-// All ranks reach the same result: from the bits of all, and by the decisions of one.
+// All ranks reach the same result: from the bits of all ranks, and by the decisions of one rank.
 bool SharedSteps::agree() {
   const RivalChoices::Call& rivals = binding_.rivals;
   bool all = true;
@@ -133,7 +133,7 @@ bool SharedSteps::agree() {
   for (const int r : node_.members()) {
     const auto& flag = slot(r).begun;
     const std::uint64_t begun = flag.load(std::memory_order_acquire);
-    if (begun >> shm::kReachBits < generation_) {  // the others may be in another call already
+    if (begun >> shm::kReachBits < generation_) {  // not begun: compares the others' calls first
       if (all) all = missing(r, flag, begun, slot(r).sleepers);
       continue;
     }
@@ -144,7 +144,7 @@ bool SharedSteps::agree() {
   const bool mapped = reached & shm::kMappedBit;
   int rival = mapped || (reached && chooses_by_reach()) ? 0 : 1;
   if (rivals.choices) {
-    missing_ = -1;  // no rank, if this one has an earlier call to begin
+    missing_ = -1;  // no rank is missing if an earlier call has to begin first
     if (!rivals.choices->is_turn(channel_, rivals.number)) return false;
     const bool fixed = reached == 0;
     choice_ = rivals.choices->choose(channel_, rivals, binding_.call.collective, rival, mapped, fixed);
@@ -174,8 +174,8 @@ bool SharedSteps::awaited(int lane, const Step& step) {
   return true;
 }
 
-// Compares the last use that both have ended: a rank that waits for no other compares calls here, once in
-// kSlots uses. The peer's records stay until this rank has ended the use that begins.
+// Compares the last use that both ranks have ended: a rank that waits for no other compares calls only here,
+// once in kSlots uses. The peer's records stay until this rank has ended the use that it now begins.
 void SharedSteps::compare_ended(int peer, std::uint64_t ended) const {
   const std::uint64_t own = node_.uses(node_.rank(), channel_).ended.load(std::memory_order_relaxed);
   if (peer != node_.rank() && std::min(own, ended) > 0) compare_use(peer, std::min(own, ended) - 1);

@@ -15,7 +15,7 @@ namespace mpi_gdr {
 
 class SharedSteps {
  public:
-  // All outlive this object.
+  // All arguments must outlive this object.
   SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool);
 
   // True once all ranks have ended the slot's earlier use and schedule() is chosen. Exposes our buffers.
@@ -23,13 +23,13 @@ class SharedSteps {
   // The one given, or its Schedule::staged. After begin().
   const Schedule& schedule() const { return *schedule_; }
   void signal(int lane);
-  // True if the peer of this Wait, the next one of its lane for that peer, has come to its Signal. Throws
-  // Mismatch, naming both calls, if the peer is in another call.
+  // `step`: the lane's next Wait for its peer. True if the peer has come to the Signal that ends this Wait.
+  // Throws Mismatch, naming both calls, if the peer is in another call.
   bool awaited(int lane, const Step& step);
   void run(const Step& step);  // Copy or Reduce
   void end();
 
-  // Ranks still in the earlier operation, or that the last awaited() found missing; never this rank itself.
+  // Ranks that the last begin() or awaited() found missing; never this rank itself.
   void pending_peers(std::vector<int>& peers) const;
   // The flag that the last begin() or awaited() waits for; false: none.
   bool doorbell(Doorbell& bell) const;

@@ -23,14 +23,15 @@ using std::chrono::steady_clock;
 
 using Sums = std::array<std::uint64_t, 2>;
 
-// MPI_Finalize has no deadline; a polled collective has. `sums`: over all ranks; written even after return.
+// MPI_Finalize has no deadline; a polled collective has. Sums `sums` over all ranks; MPI may write it after the
+// return.
 bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& sums,
                     const std::function<std::string()>& missing) {
   const auto without_end = [&s](const std::string& why) {
     report(s.rank, "ends without MPI_Finalize: " + why);
     return false;
   };
-  // A missing rank may have been in this meeting and left it: this would succeed, MPI_Finalize hang.
+  // A missing rank may have ended after this collective, which then succeeds, but MPI_Finalize would hang.
   if (missing && !missing().empty()) return false;
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Iallreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(sums.size()), MPI_UINT64_T, MPI_SUM, s.base,
@@ -62,7 +63,7 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& su
       next_look = now + std::chrono::milliseconds(100);
       std::string text = missing();
       if (!text.empty() && since == steady_clock::time_point{}) since = now;
-      // A rank may be ahead: past this meeting and already ended.
+      // A rank may have completed this collective and ended already.
       if (!text.empty() && now - since > std::chrono::seconds(1)) return without_end(text);
     }
     std::this_thread::sleep_for(pause);
@@ -96,10 +97,10 @@ bool MpiNetwork::ends_here() const noexcept {
 bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
                           const std::function<std::string()>& missing) noexcept {
   State& s = state();
-  static Sums sums;  // second: number of ranks without one
+  static Sums sums;  // [1]: number of ranks without a sum
   sums = {sum.value_or(0), orderly && sum ? std::uint64_t{0} : std::uint64_t{1}};
   sum.reset();
-  const bool idle = s.idle.end();  // before the library's exit handlers; the meeting below polls
+  const bool idle = s.idle.end();  // before the library's exit handlers; all_ranks_come() polls
   if (!ends_here()) return false;
   const auto end_without = [&] {
     if (orderly && s.under_launcher) ::on_exit(take_leave_of_hydra, nullptr);

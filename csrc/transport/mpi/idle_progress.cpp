@@ -43,7 +43,8 @@ void IdleProgress::begin() {
       (wanted == Env::Choice::Auto && !is_needed()))
     return;
   if (never_ == MPI_REQUEST_NULL) {
-    int key = MPI_KEYVAL_INVALID;  // MPI_Iprobe on a communicator of one process does not reach the network
+    // A receive to test, as MPI_Iprobe on a communicator of one process does not reach the network.
+    int key = MPI_KEYVAL_INVALID;
     check(MPI_Comm_dup(MPI_COMM_SELF, &comm_), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, comm_, &never_), "MPI_Irecv");
@@ -62,7 +63,7 @@ void IdleProgress::begin_with_a_message() {
 }
 
 bool IdleProgress::end() noexcept {
-  if (state().pid != ::getpid()) return true;  // forked: no thread, but maybe its lock
+  if (state().pid != ::getpid()) return true;  // a forked child has no thread; mutex_ may be locked
   waits_for_entry_.store(false, std::memory_order_relaxed);
   std::unique_lock lock(mutex_);
   if (!thread_.joinable()) return ended_;
@@ -85,7 +86,7 @@ int IdleProgress::before_finalize(MPI_Comm, int, void* self, void*) {
 
 void IdleProgress::start_thread() {
   if (!ended_) return;
-  if (thread_.joinable()) thread_.join();  // it has failed
+  if (thread_.joinable()) thread_.join();  // MPI has failed on it
   ending_ = ended_ = false;
   try {
     thread_ = quiet_thread("mpigdr-idle", [this] { run(); });

@@ -17,7 +17,8 @@ namespace mpi_gdr::mpi {
 
 class IdleProgress {
  public:
-  // After MPI_Init, if MPI_GDR_IDLE_PROGRESS or the network asks for it. Ends before MPI_Finalize.
+  // Called after MPI_Init. Starts the thread if MPI_GDR_IDLE_PROGRESS or the network requires it; the thread
+  // ends before MPI_Finalize.
   void begin();
   // Ends the thread; the next note_entry() restarts it: until then no message uses MPI.
   void begin_with_a_message();
@@ -40,7 +41,7 @@ class IdleProgress {
   std::mutex mutex_;  // never held inside MPI; guards all but the atomics
   std::condition_variable changed_;
   std::thread thread_;
-  bool ending_ = false, ended_ = true;  // no thread is inside run()
+  bool ending_ = false, ended_ = true;  // ended_: no thread is inside run()
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Request never_ = MPI_REQUEST_NULL;  // a receive of this process from itself
 

@@ -37,7 +37,7 @@ void exchange_processes(Membership& members, std::shared_ptr<Board> board) {
   try {
     if (!board) board = std::make_shared<Board>();
     mine.board = board->ticket();
-  } catch (const Error& error) {  // the others have to go on
+  } catch (const Error& error) {  // other ranks must not hang in MPI_Allgather
     report(s.rank, std::string("cannot notify the ranks of this host of failures: ") + error.what());
   }
   members.boards = std::make_shared<Boards>();

@@ -190,7 +190,7 @@ std::function<void()> look_for_lost(const char* when, const NetworkOptions& o,
     if (o.poll) o.poll();
     const std::string lost = find_lost(processes, rank, false);
     if (lost.empty()) return;
-    network().mark_failed("a rank was lost");  // nor does finalize() wait for it
+    network().mark_failed("a rank was lost");  // so that finalize() does not wait for it
     fail(ErrorCode::Remote, when, ": ", lost);
   };
 }

@@ -1,5 +1,5 @@
 // Transport over MPI: a group of ranks with its own communicators, made at once, so that no later call is
-// collective. handle() lends the first to mpi4py, which carries no traffic of ours; each channel has a
+// collective. handle() lends the first to mpi4py; it carries no traffic of ours, as each channel has a
 // duplicate. close() leaks them after a failure (an error or abandoned request, in any group).
 #include <mpi.h>
 #include <unistd.h>
@@ -127,7 +127,7 @@ class MpiTransport final : public Transport {
     if (kind_of(request) != Kind::Recv) return;  // MPI cannot cancel the others: leaked
     MPI_Request mpi = unwrap(request);
     if (MPI_Cancel(&mpi) != MPI_SUCCESS) return;
-    // A cancelled receive completes locally, with some fabrics only after several calls of their progress.
+    // A cancelled receive completes locally, with some fabrics only after several tests.
     for (int turn = 0, done = 0; turn < 100 && !done; ++turn)
       if (MPI_Test(&mpi, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
   }

@@ -14,7 +14,7 @@ namespace mpi_gdr::mpi {
 // Returns the null handle if MPI has no equivalent. Bool: logical operations.
 [[gnu::visibility("default")]] MPI_Op mpi_operation(ReduceOp op, DataType t);
 
-// Whether semantics equal ours. MPI counts are 32-bit here; our schedules split messages of larger ones.
+// Whether semantics equal ours. False for counts beyond MPI's int: our schedules split their messages.
 bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count);
 
 // `result`: where the library writes; equal to c.input (in place), or no overlap with it.
