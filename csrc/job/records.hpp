@@ -12,7 +12,7 @@ namespace mpi_gdr {
 // The value of an environment variable, or "".
 std::string variable(const char* name);
 
-// "20260131-235959-<64 random bits>", with Slurm's job id before it; not guessable by other users of the host.
+// "20260131-235959-<64 random bits>", after Slurm's job id, if any; not guessable by other users.
 std::string new_job_name();
 
 // Null if MPI_GDR_FLIGHT_LOG=0. `job`: its name, equal on all ranks; `version`: of this library.

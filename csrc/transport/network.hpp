@@ -70,28 +70,28 @@ class Network {
  public:
   virtual ~Network() = default;
 
-  // Later calls only check the size. Throws Timeout (missing ranks); InvalidUsage, Remote, System (a cure).
+  // Later calls only check the size. Throws Timeout naming missing ranks; InvalidUsage, Remote, System.
   virtual void start(const NetworkOptions& options) = 0;
   virtual bool started() const = 0;
-  // Before another world of the same size, maybe in another order: all ranks call it. Throws as start() does.
+  // Called by all ranks before another world of the same size, maybe in another order. Throws as start().
   virtual void renumber(const NetworkOptions& options) = 0;
-  // Whether finalize() may end it: this process has started it and not ended it.
+  // Whether finalize() may end the network: this process has started it and not ended it.
   virtual bool ends_here() const noexcept = 0;
-  // For an atexit hook: ends the network if all ranks call it within finalize_timeout, or 30 s unless
-  // `orderly` (the program ended while it had groups, in which others may wait for it). `missing` is called
-  // meanwhile: text means that a rank never comes. True if this call ended the network. `sum` becomes its sum
-  // over the ranks, or nothing if some have none or are not orderly.
+  // For an atexit hook: ends the network if all ranks call it within finalize_timeout, at most 30 s unless
+  // `orderly` (false: the program ended with open groups, in which other ranks may wait). `missing` is called
+  // meanwhile and returns why a rank never comes, or "". True if this call ended the network. `sum` becomes
+  // the sum over all ranks, or nothing if a rank has none or is not orderly.
   virtual bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                         const std::function<std::string()>& missing) noexcept = 0;
 
-  // A failure, after which finalize() must not wait for lost peers. `why`: a literal; the first one counts.
+  // Records a failure, so that finalize() does not wait for lost peers. `why`: a literal; the first is kept.
   virtual void mark_failed(const char* why) noexcept = 0;
   virtual const char* failure() const noexcept = 0;  // null: none
   bool failed() const noexcept { return failure() != nullptr; }
 
   // After start(), which opens this host's boards and begins the Signer's session. Results are immutable.
   virtual std::shared_ptr<const Membership> membership() const = 0;
-  // Called when the library aborts this rank where no launcher ends the others.
+  // `announce` is called when the library aborts this rank and no launcher ends the others.
   virtual void on_abort(std::function<void(const std::string&)> announce) = 0;
   // Whether the library declares that it takes addresses of device memory.
   virtual bool gpu_aware() const = 0;
@@ -99,9 +99,9 @@ class Network {
   // For the log.
   virtual std::vector<std::string> summary() const = 0;
 
-  // Why `ranks` ranks cannot start with their launcher alone, and the cure; "" if they can.
+  // Why `ranks` ranks cannot start with their launcher alone, and the remedy; "" if they can.
   virtual std::string explain_launcher_mismatch(int ranks) const { return ""; }
-  // Replaces `text` by the root's: an address before there is a store. Collective over all ranks, after
+  // Replaces `text` by the root's, to agree on a store's address. Collective over all ranks, after
   // start(); blocks. Ends the process if a rank does not come within `timeout`.
   virtual void broadcast(std::string& text, int root,
                          std::chrono::milliseconds timeout = std::chrono::minutes(5)) = 0;

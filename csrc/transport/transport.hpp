@@ -71,11 +71,12 @@ class Transport {
 
   // Whether istart_native() has exactly our semantics, NaN aside. Equal on all ranks.
   virtual bool has_native(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count) const = 0;
-  // Called in the same order on all ranks of a channel.
+  // Called in the same order on all ranks, per channel.
   virtual Request istart_native(Channel channel, const NativeCollective& collective) = 0;
 
   // How user messages travel: "mpi". A literal; "": there is only one way.
   virtual const char* message_path() const { return ""; }
+  // Whether user messages call no library that may block.
   virtual bool messages_in_memory() const { return false; }
 
   // The library's transport, on which others are layered.

@@ -23,8 +23,8 @@ using std::chrono::steady_clock;
 
 using Sums = std::array<std::uint64_t, 2>;
 
-// MPI_Finalize has no deadline; a polled collective has. Sums `sums` over all ranks; MPI may write it after the
-// return.
+// MPI_Finalize has no deadline; a polled collective has. Adds up the `sums` of all ranks; MPI may still write
+// them after a return of false.
 bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& sums,
                     const std::function<std::string()>& missing) {
   const auto without_end = [&s](const std::string& why) {

@@ -17,7 +17,7 @@
 namespace mpi_gdr::mpi {
 
 struct State {
-  void* handle = nullptr;  // dlopen's, of the MPI
+  void* handle = nullptr;  // dlopen()'s, of the MPI library
   MPI_Comm base = MPI_COMM_NULL;
   int rank = -1, size = -1;  // also before there are members
   mutable std::mutex members_mutex;
@@ -40,8 +40,8 @@ MpiNetwork& network();
 // Collective over all ranks, after MPI_Init. Sets State::base, sorted by torch's ranks, and State::members.
 void find_members(const NetworkOptions& options);
 
-// Collective over the ranks of a node, while nothing else is outstanding: allows MPI the kernel's copy
-// between them only if all can read each other's memory, or the user wants it.
+// Collective over the ranks of a node, while nothing else is outstanding: disables MPI's kernel copies
+// between them unless all can read each other's memory, or the user has chosen.
 void settle_kernel_copies(MPI_Comm node);
 
 inline int rank() { return state().rank; }

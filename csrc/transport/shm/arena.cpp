@@ -33,7 +33,7 @@ struct Header {
 constinit struct {
   std::mutex making;
   bool forks_watched = false;     // with `making`
-  std::atomic<pid_t> process{0};  // has made, or failed to make, its own
+  std::atomic<pid_t> process{0};  // that has made `own`, or failed to
   std::atomic<Arena*> own{nullptr};
   std::array<std::atomic<Arena*>, 8> all{};  // nested forks make one each
 } known;
@@ -96,7 +96,7 @@ void* Arena::allocate(std::size_t bytes) {
   const auto [room, warm] = found->second;
   used_.emplace(offset, Free{size, 0});  // first: memory may run out
   auto node = free_.extract(found);
-  // Unknown which of its pages are resident: the rest may have them all.
+  // It is unknown which pages of the block are resident: possibly all are in the rest.
   const Free rest{room - size, std::min(room - size, warm)};
   warm_ = warm_ - warm + rest.warm;
   if (rest.bytes > 0) {
@@ -140,7 +140,7 @@ void Arena::free(void* memory) {
   if (warm_ > kWarmBytes) punch(block);
 }
 
-// Returns its pages to the system.
+// Returns the block's pages to the system.
 void Arena::punch(Blocks::iterator block) {
   if (::fallocate(file_.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block->first),
                   static_cast<off_t>(block->second.bytes)) != 0)

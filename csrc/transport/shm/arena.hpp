@@ -1,6 +1,6 @@
 // Group memory: memory that the other processes of the node map, for tensors that are communicated without
 // the kernel's copy. One memfd for the process, as large as the limit; only used pages take memory. Freed
-// blocks keep up to kWarmBytes of them.
+// blocks keep up to kWarmBytes of pages.
 //
 // A forked child reads its parent's pages and gets copies of those that it writes. It allocates and frees
 // nothing there; if it needs an arena, it makes its own.
@@ -56,7 +56,7 @@ class Arena {
   const std::uint64_t nonce_ = draw_nonce();
   const MemoryFile file_;
   std::byte* const memory_ = static_cast<std::byte*>(file_.memory);
-  mutable std::mutex mutex_;  // all below
+  mutable std::mutex mutex_;  // guards all below
   Blocks free_;               // no two are adjacent
   Blocks used_;
   std::size_t in_use_ = 0, warm_ = 0;

@@ -12,10 +12,10 @@ namespace mpi_gdr::shm {
 enum Kind : std::uint32_t {
   kEager = 1,  // the message itself
   kOffer,      // the address of a long message
-  kGo,         // the receiver wants it through the ring
-  kPiece,      // a part of it
-  kOpened,     // both ends copy it: its destination
-  kDone        // it has been received, or never will be
+  kGo,         // asks the sender to send the offered message through the ring
+  kPiece,      // a part of that message
+  kOpened,     // the destination of an offered message that both ends copy
+  kDone        // an offered message has been received, or never will be
 };
 
 // Payload of Offer and Opened: an address in its writer's process.

@@ -158,7 +158,7 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
     peer.memory = static_cast<std::byte*>(memory);
     if (header(memory).magic != kMagic || header(memory).nonce != ticket.nonce) return Reach::None;
     everything = everything && probe(r);
-    if (!ticket.arena.empty()) peer.arena = ArenaView::of(ticket.arena);  // null: as any other memory
+    if (!ticket.arena.empty()) peer.arena = ArenaView::of(ticket.arena);  // null: read and written as other memory
     arenas_mapped_ = arenas_mapped_ && (ticket.arena.empty() || peer.arena);
   }
   return everything ? Reach::All : Reach::Segments;
@@ -179,7 +179,7 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
                                           : (reach == Reach::Segments ? kSegmentsOnly : kEverything) |
                                                 (node->arenas_mapped_ ? kAndArenas : Verdict{}),
                      std::memory_order_release);
-  // A rank that could not map a segment publishes it in its own, so that all have the same result.
+  // A rank that could not map a segment publishes kFailed, so that all have the same result.
   for (const int r : node->members_) {
     if (reach == Reach::None) break;
     const auto& verdict = header(node->peer(r).memory).verdict;

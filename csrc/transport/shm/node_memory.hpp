@@ -1,4 +1,4 @@
-// Memory shared by a group's ranks on one node, and access to the rest of each other's. Ranks: the group's.
+// Memory shared by a group's ranks on one node, and access to their other memory. Ranks: in the group.
 //
 // Each rank owns a segment (a memfd: only this user's processes can open it, and it is freed with its last
 // mapping) and maps the others' through /proc/PID/fd. A segment holds slots (flags, this rank's buffer
@@ -6,8 +6,8 @@
 // equal on all ranks. Group memory (arena.hpp) is mapped too; other memory is accessed by process_vm_readv
 // and _writev ("CMA") where the kernel allows it.
 //
-// Flags are growing 64-bit counters with one writer each, stored with release and read with acquire order. A
-// slot's begin with the generation, so that it is reused without a reset.
+// Flags are growing 64-bit counters with one writer each, stored with release and read with acquire order.
+// Those of a slot have the generation in their upper bits, so that the slot is reused without a reset.
 //
 // Threads: create() blocks; all else is lock-free. One thread at a time uses the slots of a channel.
 #pragma once
@@ -84,7 +84,7 @@ class Segment {
 
 class NodeMemory {
  public:
-  // Maps the others' segments and tries what is possible. All members call it with the tickets in rank order,
+  // Maps the others' segments and tests what is possible. All members call it with the tickets in rank order,
   // and get the same reach(). Throws Timeout at the deadline. `poll` is called while waiting, and may throw.
   // `members`: on this node, ascending; empty: all.
   static std::unique_ptr<NodeMemory> create(std::unique_ptr<Segment> own, int rank,
@@ -119,18 +119,18 @@ class NodeMemory {
   Slot& slot(int rank, int channel, int number) const {
     return reinterpret_cast<Slot*>(peer(rank).memory + kSlotsStart)[channel * kSlots + number];
   }
-  // The call of a slot's owner, by generation as Slot::history: read where that differs.
+  // The call of a slot's owner, by generation as Slot::history; only read if the histories differ.
   CallRecord& record(int rank, int channel, int number, std::uint64_t generation) const {
     auto* const all = reinterpret_cast<CallRecord*>(&slot(rank, kSlotChannels, 0));
     return all[static_cast<std::uint64_t>(channel * kSlots + number) * 2 + generation % 2];
   }
   std::byte* staging(int rank, int channel, int number) const;
 
-  // The least bytes for messages of any rank, equal on all ranks. Zeroed at first.
+  // Bytes of each rank's area for messages: the minimum of all ranks. Areas are zero at first.
   std::size_t message_bytes() const { return message_bytes_; }
   std::byte* messages(int rank) const;
 
-  // Another rank's [address, address + bytes) as mapped here; null if it is not in its arena.
+  // Another rank's [address, address + bytes) as mapped here; null if it is not all in that rank's arena.
   std::byte* mapped(int rank, std::uint64_t address, std::size_t bytes) const {
     const auto& arena = peer(rank).arena;
     return arena ? arena->at(address, bytes) : nullptr;
@@ -139,9 +139,9 @@ class NodeMemory {
   // Copies between this and another rank's process; Reach::All. Throw Error(System), also for a reused pid.
   void read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   void write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
-  // Whether the kernel copies memory of this process, by its first bytes; null: yes.
+  // Whether the kernel can copy these buffers of this process, judged by their first bytes; null: yes.
   static bool is_copied(const void* first, const void* second);
-  // The same, but false, maybe after a partial copy, if the kernel does not copy this memory (a device's).
+  // As read() and write(), but false, maybe after a partial copy, if the kernel cannot copy it (a device's).
   bool try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   bool try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
 
@@ -156,7 +156,7 @@ class NodeMemory {
   };
   const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   NodeMemory(std::unique_ptr<Segment> own, int rank, std::size_t size, std::vector<int> members);
-  Reach attach(const std::vector<std::string>& tickets);  // and arenas_mapped_
+  Reach attach(const std::vector<std::string>& tickets);  // also sets arenas_mapped_
   bool probe(int rank) const;
   [[noreturn]] void fail_at(int rank, const char* what, int error) const;
 

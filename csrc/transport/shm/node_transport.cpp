@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint8_t kCarrier = 1;  // of our requests
 
-// Bytes that one test() copies per other rank; by a ring: its size. Other requests must progress, too.
+// Bytes that one test() copies per other rank; through a ring: its size. Other requests must progress, too.
 constexpr std::size_t kMostCopied = std::size_t{256} << 10;
 
 class NodeTransport final : public Transport {
@@ -137,9 +137,9 @@ class NodeTransport final : public Transport {
     RingReader in;
     TwoEndedCopy copy;
     Transfers copies;  // receives that both ends copy
-    // Bytes from there that wait for their receives. A hint for the sender's choice.
+    // Unexpected bytes from this peer: a hint for its choice between a short message and an offer.
     std::atomic<std::uint64_t>* backlog_here = nullptr;
-    std::uint64_t last_offer = 0;  // id, of what came in
+    std::uint64_t last_offer = 0;  // received from this peer
   };
 
   Peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }

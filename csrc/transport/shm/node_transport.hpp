@@ -2,12 +2,12 @@
 // All else goes to the underlying transport, which it owns.
 //
 // Each ordered pair of ranks has a ring (ring.hpp). Short messages travel in it. A long one is offered there
-// with its address. The receiver, once it has a receive for it, copies it if group memory or the kernel's
-// copy (CMA) reaches it, while the sender helps (two_ended_copy.hpp); else the sender puts it into the ring
-// piece by piece. Messages without room wait with their sender, in order, for the next test() of any request.
+// with its address. When a receive matches it, the receiver copies it if group memory or the kernel's copy
+// (CMA) reaches it, while the sender helps (two_ended_copy.hpp); else the sender puts it into the ring piece
+// by piece. Messages without room wait with their sender, in order, for the next test() of any request.
 //
-// test() of an own request drives all of this: it copies a bounded number of bytes and returns. An abandoned
-// buffer is not touched again from here, but maybe by a peer. Peers' data is checked before use.
+// test() of a request of this transport drives all of this: it copies a bounded number of bytes and returns.
+// This rank does not touch an abandoned buffer again, but a peer may. Peers' data is checked before use.
 #pragma once
 
 #include <memory>

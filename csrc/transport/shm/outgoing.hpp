@@ -1,4 +1,4 @@
-// Writes a rank's ring to another: messages in order, answers to offers, and pieces of long messages.
+// Writes the ring from this rank to another: messages in order, answers to offers, pieces of long messages.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace mpi_gdr::shm {
 class Outgoing {
  public:
   Outgoing() = default;
-  // `backlog`: bytes that wait there for their receives. `done`: list for completed transfers.
+  // `backlog`: unexpected bytes at the receiver. `done`: list for completed transfers.
   Outgoing(const RingWriter& ring, const std::atomic<std::uint64_t>& backlog, Transfers& done)
       : ring_(ring), backlog_(&backlog), done_(&done) {}
 
@@ -34,7 +34,7 @@ class Outgoing {
     send.moved = 0;
     move(send, streams_);
   }
-  // The receiver's copy is open. False: no room, and not needed.
+  // Notifies the sender that this copy is open. False: no room; this rank can copy all of it.
   bool notify_opened(const Transfer& receive) {
     return publish_where(ring_, receive.data, {.id = receive.id, .tag = receive.cell, .kind = kOpened});
   }

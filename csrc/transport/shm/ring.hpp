@@ -77,7 +77,7 @@ class RingReader : public RingEnd<std::atomic<std::uint64_t>> {
  public:
   using RingEnd::RingEnd;
 
-  // The next record, or null: its header, and its payload until pop(). Throws Internal if it is malformed.
+  // The next record's payload, valid until pop(), or null; sets `header`. Throws Internal if it is malformed.
   const std::byte* peek(RecordHeader& header);
   void pop();
   // Call after pop()s: wakes a writer that waits for room.

@@ -19,7 +19,7 @@
 
 namespace mpi_gdr::shm {
 
-// Zero at first. Each: the id's lower half above the number.
+// Zero at first. The upper half of each word has the lower half of the message's id, the lower half a number.
 struct alignas(kLine) CopyCell {
   std::atomic<std::uint64_t> taken;   // chunks, by each end
   std::atomic<std::uint64_t> helped;  // chunks that the sender has copied; written by it, once opened
@@ -44,7 +44,7 @@ class TwoEndedCopy {
   bool can_open() const { return open_ != kAllOpen; }
   // Assigns a free cell. True if the sender can copy its half: it must be notified.
   bool open(Transfer& receive);
-  // Copies part of an open one within `budget`, which it reduces. All, Refused (by the kernel): closed.
+  // Copies part of an open message and reduces `budget`. All, Refused (by the kernel): the copy is closed.
   enum class Taken { Some, All, Refused };
   Taken take(Transfer& receive, Share share, std::size_t& budget);
   void close(Transfer& receive);
@@ -54,7 +54,7 @@ class TwoEndedCopy {
   void opened(int cell, std::uint64_t id, std::uint64_t to) {
     asked_[static_cast<std::size_t>(cell)] = {id, to};
   }
-  // Copies at most `budget` bytes and a chunk of them.
+  // Copies at most `budget` bytes, rounded up to whole chunks.
   void help(Transfers& offered, std::size_t budget);
   bool may_help() const;
 

@@ -56,11 +56,11 @@ class RawMpi {
  public:
   virtual ~RawMpi() = default;
 
-  // "" if MPI can do it; else why not: no MPI datatype of this meaning, or more than an int counts.
+  // "" if MPI can do it; else why not: no MPI datatype of this meaning, or a count beyond int.
   virtual std::string explain_unsupported(const RawCall& call) = 0;
   // Microseconds of every timed call on this rank. Throws InvalidUsage if the call is unsupported.
   virtual std::vector<double> time_call(const RawCall& call, const RawTiming& timing) = 0;
-  // Seconds of `iterations` turns, after `warmup` others. Called by all ranks, without a peer with null.
+  // Seconds of `iterations` turns, after `warmup` others. Called by all ranks; null: this rank has no peer.
   virtual double time_messages(const MessageTurn* turn, int warmup, int iterations,
                                std::chrono::milliseconds timeout) = 0;
 
