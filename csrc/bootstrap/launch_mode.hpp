@@ -42,7 +42,7 @@ struct Proposal {
   BootstrapMode request = BootstrapMode::Auto;
   std::optional<Launcher> launcher;
   bool elastic = false;      // started by torchrun: launcher variables belong to its agent
-  bool initialised = false;  // another library (mpi4py) has initialised MPI; `error` if it cannot be used
+  bool initialised = false;  // another library (mpi4py) has initialised MPI; `error` is set if unusable
   std::string host;          // host_identity()
   std::string namespaces;    // namespaces()
   std::string nonce;         // random; that of rank 0 names the job

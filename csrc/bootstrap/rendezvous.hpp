@@ -14,9 +14,9 @@ namespace mpi_gdr {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// `prefix` serves one meeting only. Element r: rank r's blob. Throws Timeout, which names the absent ranks;
-// they throw it when they arrive. Throws InvalidUsage for a reused prefix, Remote for a bad signature, System
-// if the store fails. `poll` is called while waiting; an exception of `poll` ends the wait and is rethrown.
+// `prefix` serves one meeting only. Element r: rank r's blob. Throws Timeout on ranks that waited, naming the
+// absent ones, and on absent ranks when they arrive; InvalidUsage for a reused prefix; Remote for a bad
+// signature; System if the store fails. `poll` is called while waiting, and may throw to end the wait.
 std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, int rank, int size,
                                     const std::string& blob, Deadline deadline,
                                     const std::function<void()>& poll = {});

@@ -26,7 +26,7 @@ class BadSignature : public Error {
 class Signer {
  public:
   explicit Signer(std::string_view secret);
-  // The process's signer, with the secret of its environment. Throws InvalidUsage if it is malformed.
+  // The process's signer, with the secret of its environment. Throws InvalidUsage if the secret is malformed.
   static Signer& of_launch();
 
   // Derives the secret of later signatures from the present one and `random`, which only the ranks share.

@@ -2,8 +2,8 @@
 //   staged     through shared memory: while chunk i is copied in, the others' chunk i - 1 is copied out
 //   zero_copy  short blocks as staged, long ones from tensor to tensor
 // Each rank has only its own counts, so the number of chunks differs by rank: two ranks wait for each other
-// while they exchange data, which both can compute. Schedules must be bounded: after a number of chunks the
-// rest of a block is sent as a message. On a device, whose chunks are larger, memory is the bound.
+// until their blocks are exchanged, as both can compute. Schedules must be bounded: after a number of chunks
+// the rest of a block is sent as a message. On a device, whose chunks are larger, memory is the bound.
 #include <limits>
 
 #include "collectives/shared.hpp"

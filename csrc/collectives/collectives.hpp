@@ -23,7 +23,7 @@ struct Algorithm {
   // two_level only if each node's ranks are consecutive and the dtype keeps_sums().
   bool ordered = false;
 
-  // Each element of the result is one Reduce of all contributions, which may be an exact sum.
+  // Each element of the result is one Reduce of all contributions: sums can be exact (Schedule::flat).
   bool flat() const { return ordered && !two_level; }
   bool serves(Bits bits) const { return bits == Bits::Any || (bits == Bits::Order ? ordered : flat()); }
   // The MPI library's own collective, run by the transport: no schedule.

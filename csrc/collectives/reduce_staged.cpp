@@ -38,7 +38,7 @@ class StagedReduction {
   // Pieces of kLarge elements and more begin at multiples of 64.
   static constexpr std::uint64_t kLarge = 4096;
   static constexpr std::uint64_t grain(std::uint64_t count) { return count < kLarge ? 1 : 64; }
-  // An equal share of `count` elements, rounded up to its grain: the length of all pieces but the last.
+  // An equal share of `count` elements, rounded up to its grain: the length of all pieces but the last ones.
   std::uint64_t share(std::uint64_t count) const {
     const std::uint64_t even = (count + p_ - 1) / p_;
     return (even + grain(even) - 1) / grain(even) * grain(even);

@@ -101,7 +101,7 @@ class Network {
 
   // Why `ranks` ranks cannot start with their launcher alone, and the remedy; "" if they can.
   virtual std::string explain_launcher_mismatch(int ranks) const { return ""; }
-  // Replaces `text` by the root's, to agree on a store's address. Collective over all ranks, after
+  // Replaces `text` by the root's, such as the address of a store. Collective over all ranks, after
   // start(); blocks. Ends the process if a rank does not come within `timeout`.
   virtual void broadcast(std::string& text, int root,
                          std::chrono::milliseconds timeout = std::chrono::minutes(5)) = 0;

@@ -133,7 +133,7 @@ bool SharedSteps::agree() {
   for (const int r : node_.members()) {
     const auto& flag = slot(r).begun;
     const std::uint64_t begun = flag.load(std::memory_order_acquire);
-    if (begun >> shm::kReachBits < generation_) {  // not begun: compares the others' calls first
+    if (begun >> shm::kReachBits < generation_) {  // not begun: still compares the others
       if (all) all = missing(r, flag, begun, slot(r).sleepers);
       continue;
     }

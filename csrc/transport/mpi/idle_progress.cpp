@@ -43,10 +43,10 @@ void IdleProgress::begin() {
       (wanted == Env::Choice::Auto && !is_needed()))
     return;
   if (never_ == MPI_REQUEST_NULL) {
-    // A receive to test, as MPI_Iprobe on a communicator of one process does not reach the network.
     int key = MPI_KEYVAL_INVALID;
     check(MPI_Comm_dup(MPI_COMM_SELF, &comm_), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    // A receive to test, as MPI_Iprobe on a communicator of one process does not reach the network.
     check(MPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, comm_, &never_), "MPI_Irecv");
     check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, before_finalize, &key, nullptr),
           "MPI_Comm_create_keyval");

@@ -158,7 +158,7 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
     peer.memory = static_cast<std::byte*>(memory);
     if (header(memory).magic != kMagic || header(memory).nonce != ticket.nonce) return Reach::None;
     everything = everything && probe(r);
-    if (!ticket.arena.empty()) peer.arena = ArenaView::of(ticket.arena);  // null: read and written as other memory
+    if (!ticket.arena.empty()) peer.arena = ArenaView::of(ticket.arena);  // null: copied by the kernel
     arenas_mapped_ = arenas_mapped_ && (ticket.arena.empty() || peer.arena);
   }
   return everything ? Reach::All : Reach::Segments;
