@@ -4,9 +4,9 @@
     mpi-gdr run -n 2 does_not_fit.py            two ranks train it
     python does_not_fit.py --budget 0           one rank without a limit: the losses of two
 
-A rank may use --budget MiB beyond its memory before the model is made, limited by its address space (on a GPU
-by torch's allocator). The model is BERT-like: encoder layers predict masked characters. The measured peak is
-compared with the usual formula per rank, M = model + optimizer + gradients + activations.
+A rank may use --budget MiB beyond its memory before the model is created: a limit on its address space (on a
+GPU on torch's allocator). The model is BERT-like: encoder layers predict masked characters. The measured peak
+is compared with the usual formula per rank, M = model + optimizer + gradients + activations.
 """
 
 import sys
@@ -74,7 +74,7 @@ def formula(parameters: int, size: int) -> dict[str, float]:
 
 # ---- training ---------------------------------------------------------------------------------------------
 def make(layers: int, channels: int) -> nn.Module:
-    """Creates shapes, then each parameter's values, of which a rank keeps its shard: no rank holds all."""
+    """Creates the model without memory, then each parameter's values: a rank keeps its shard only."""
     with torch.device("meta"):
         model = Bert(layers, channels)
     for layer in model.layers:

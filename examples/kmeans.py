@@ -32,7 +32,7 @@ if args.dimensions < 2 or args.iterations < 1:
 if args.clusters < 1 or args.points < BLOCKS * args.clusters:
     parser.error(f"--points {args.points}: expected {BLOCKS} or more for each of --clusters {args.clusters}")
 ranks = common.begin(args, needs=["numpy", args.arrays])
-import numpy as np  # noqa: E402  (what is missing is said first)
+import numpy as np  # noqa: E402  (after the check for missing packages)
 
 if args.arrays == "cupy" and ranks.device.type != "cuda":
     parser.error("--arrays cupy: expected a GPU that torch can use, and there is none")

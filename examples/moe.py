@@ -32,7 +32,7 @@ parser.add_argument("--channels", type=int, default=64)
 
 
 class AllToAll(torch.autograd.Function):
-    """Exchanges rows: send[r] go to rank r, receive[r] come from it. Gradients travel back."""
+    """Exchanges rows: send[r] rows go to rank r, receive[r] rows come from it; their gradients return."""
 
     @staticmethod
     def forward(ctx, rows: Tensor, send: list[int], receive: list[int]) -> Tensor:
@@ -97,7 +97,8 @@ def share(model: GPT) -> GPT:
 
 
 def backward(model: GPT, x: Tensor, y: Tensor, sharers: int) -> float:
-    """The loss; each rank's counts 1/sharers. Experts have whole gradients, as they get all their tokens."""
+    """Returns this rank's loss. The gradients are those of the mean over `sharers` ranks; an expert's need no
+    sum over ranks, because the expert gets all its tokens."""
     loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
     (loss / sharers).backward()
     for name, parameter in model.named_parameters():

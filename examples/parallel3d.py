@@ -112,7 +112,8 @@ optimizer = torch.optim.AdamW(model.parameters(), args.learning_rate, betas=(0.9
 
 
 def sum_tied_gradients() -> None:
-    """Token and output matrix are tied: the first and the last stage hold it, and a part of its gradient."""
+    """Embedding and output matrix are one parameter: the first and the last stage hold a copy, and a part of
+    its gradient."""
     if args.pipeline == 1 or not (first or last):
         return
     distance = (args.pipeline - 1) * args.tensor  # in ranks, to the other end of the pipeline

@@ -2,8 +2,8 @@
 
     mpi-gdr run -n 2 pipeline.py    mpirun -n 4 python pipeline.py    torchrun --nproc-per-node 4 pipeline.py
 
-1F1B gives a rank one stage of two transformer blocks, the others two stages of one block: a microbatch goes
-to the last rank and returns, so ranks send in both directions at once, as in GEMS. Zero bubble splits a
+With 1F1B a rank has one stage of two transformer blocks, else two stages of one block: a microbatch goes to
+the last rank and back, so ranks send in both directions at once, as in GEMS. Zero bubble splits a
 backward pass: first the input gradients, for which the previous stage waits, then the weight gradients, which
 fill the gaps. DualPipeV pairs forward and backward passes of opposite directions.
 

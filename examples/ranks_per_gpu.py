@@ -4,7 +4,7 @@
     python ranks_per_gpu.py --device cpu        the same with ranks on cores
         python ranks_per_gpu.py --layers 8          unknown options go to train.py
 
-Contenders run alone, in turn, for several rounds, so that other load affects all. The batch counts all ranks:
+Contenders run one at a time, in several rounds, so that other load affects all. The global batch is the same:
 the losses must agree, which is checked. Writes results.json, results.md and throughput.png to --out.
 """
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace, extra: list[str], gpus: int, ranks: int, mps: 
     settings = SETTINGS | {"device": args.device, "backend": args.backend, "iterations": args.iterations}
     settings["out"] = args.out / "run"
     command += [str(TRAIN), *(f"--{name}={value}" for name, value in settings.items()), *extra]
-    # A single rank has no launcher: RANK gives it a process group like the others.
+    # A single rank has no launcher: with RANK it creates a process group, too.
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"} if ranks * gpus == 1 else {}
     result = subprocess.run(
         command, env=os.environ | alone, capture_output=True, text=True, timeout=SECONDS, check=False

@@ -3,9 +3,9 @@
     mpi-gdr run -n 2 transpose_sum.py               torch's all_to_all, then mpi4py's, in one job
     mpi-gdr run -n 3 transpose_sum.py --blocks 10   ranks with 3, 3 and 4 rows of blocks
 
-The sum of a Dask array and its transpose, without Dask: no rank ever holds the whole array. Both ways send
-from NumPy's memory (on CPUs) and must give NumPy's own sum, bit for bit. mpi4py takes part where it is
-installed and the backend is mpi-gdr, whose communicator it uses.
+The sum of a Dask array and its transpose, without Dask: no rank ever holds the whole array. Both exchanges
+send from NumPy's memory (on CPUs), and the sum must equal NumPy's bit for bit. The exchange by mpi4py runs if
+mpi4py is installed and the backend is mpi-gdr, whose communicator it uses.
 """
 
 import statistics
@@ -25,7 +25,7 @@ args = parser.parse_args()
 if args.block_size < 1 or args.rounds < 1:
     parser.error("expected --block-size and --rounds of 1 or more")
 ranks = common.begin(args, needs=["numpy"])
-import numpy as np  # noqa: E402  (what is missing is said first)
+import numpy as np  # noqa: E402  (after the check for missing packages)
 
 if args.blocks < ranks.size:
     parser.error(f"--blocks {args.blocks}: expected one or more for each of {ranks.size} ranks")

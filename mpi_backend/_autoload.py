@@ -141,7 +141,7 @@ def _accept_other_spellings() -> None:
 
 
 def _wrap_env_rendezvous() -> None:
-    """Puts ours before torch's handler of env://, which needs MASTER_ADDR and MASTER_PORT."""
+    """Calls our handler of env:// before torch's, which needs MASTER_ADDR and MASTER_PORT."""
     module = sys.modules.get("torch.distributed.rendezvous")
     if module is None:
         return

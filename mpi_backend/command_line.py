@@ -43,7 +43,7 @@ def refusal(word: str, known: Iterable[str]) -> str:
 
 
 def spelled(word: str, known: Iterable[str]) -> str:
-    """The known name equal to `word` but for case, underscores and hyphens; else `word`."""
+    """The known name equal to `word` except for case, underscores and hyphens; else `word`."""
 
     def plain(text: str) -> str:
         return text.replace("_", "").replace("-", "").lower()

@@ -17,7 +17,7 @@ OTHERS = 200
 
 def prepare(env: Mapping[str, str]) -> None:
     """Called on every rank before the store of env:// is created or connected to. Raises the limit of the
-    process that hosts the store; throws RuntimeError if that process cannot open a file per rank."""
+    process that hosts the store; raises RuntimeError if that process cannot open a file per rank."""
     if (sentence := shortage(env)) is not None:
         raise RuntimeError(f"mpi-gdr: {sentence}")
     host, needed = host_and_files(env)

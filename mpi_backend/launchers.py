@@ -33,7 +33,7 @@ def _always(env: Environment) -> bool:
 
 
 class Launcher(NamedTuple):
-    """One row of the table: variables to read, the first one present counts, and whether it applies."""
+    """One row of the table: variables to read (the first present one counts), and whether it applies."""
 
     name: str
     rank: tuple[str, ...]

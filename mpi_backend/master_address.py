@@ -34,8 +34,8 @@ class Meeting(NamedTuple):
     job: str  # key that identifies the job's store
 
 
-_left: tuple[str, str] | None = None  # both variables as this module last set them
-_filled: frozenset[str] = frozenset()  # those of them that are not the user's
+_left: tuple[str, str] | None = None  # MASTER_ADDR and MASTER_PORT as this module last set them
+_filled: frozenset[str] = frozenset()  # those of both that the user did not set
 _offered: Meeting | None = None  # what the program may have read since `import torch`
 
 

@@ -2,8 +2,8 @@
 
 mpirun gives a process its rank and size but no address, so MPI connects the ranks: rank 0 opens a store, on
 the port of master_address.py if that is known and free, and broadcasts its address over MPI. A single rank
-needs no MPI. If this MPI cannot start under the launcher, the ranks meet at the settled address. In all other
-cases torch's own handler runs unchanged.
+needs no MPI. If this MPI cannot start under the launcher, the ranks meet at the settled address, which each
+computes by master_address.py. In all other cases torch's own handler runs unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Met: TypeAlias = "tuple[Store, int, int]"  # store, rank, world size
 Handler: TypeAlias = "Callable[..., Iterator[Met]]"  # a rendezvous handler of torch
 
 PROBE_SECONDS = 5.0
-KEY_SECONDS = 10.0  # rank 0 sets it once it listens
+KEY_SECONDS = 10.0  # rank 0 sets JOB_KEY once it listens
 JOB_KEY = "mpi-gdr/job"
 _store: TCPStore | None = None  # the job's, if its ranks met at the settled address
 _times_met = 0

@@ -99,7 +99,8 @@ def main(argv: list[str]) -> int:
         added[gpu_share.VARIABLE] = str(options.ranks_per_gpu)
     if "MASTER_ADDR" not in os.environ and not os.environ.get(ADDRESS) and is_reachable_name(first_host):
         added[ADDRESS] = first_host
-    # Authenticates the ranks' messages, with ADDRESS identifies the job. All users can read command lines.
+    # Authenticates the ranks' messages; with ADDRESS it identifies the job. Passed by the environment,
+    # because all users can read command lines.
     if ADDRESS in added or not os.environ.get(SECRET):
         added[SECRET] = secrets.token_hex(32)
     if Path(mpiexec).name == "mpirun_rsh":
@@ -239,7 +240,7 @@ def version_of(mpiexec: str, seconds: float = 60) -> str | None:
 
 
 def is_open_mpi(mpiexec: str, version_text: str | None = None) -> bool:
-    """Open MPI spells some options its own way; all others follow Hydra."""
+    """Whether the launcher is Open MPI's, which spells some options its own way; all others follow Hydra."""
     version_text = version_text or version_of(mpiexec) or ""
     return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", version_text, re.IGNORECASE))
 

@@ -1,4 +1,4 @@
-"""all_reduce of jobs that share cores unknowingly, ours beside bare MPI.
+"""all_reduce in jobs that share cores, over mpi-gdr and over bare MPI.
 
     python tools/crowded.py [--jobs 2] [--ranks 2] [--rounds 3] [--seconds 2] [--sizes 8,1024,65536]
 

@@ -32,7 +32,7 @@ img { max-width: 100%; height: auto; }
 </style>
 <h1>The labs of mpi-gdr</h1>
 """
-LIMIT = 600  # seconds per command, whose status is 124 then
+LIMIT = 600  # seconds per command; a command that takes longer has status 124
 
 
 class Lab(NamedTuple):

@@ -1,4 +1,4 @@
-"""Tests the wheel in dist/ on each MPI of tools/mpi.py under its launcher and torchrun (table of
+"""Tests the wheel in dist/ on each MPI of tools/mpi.py under its launcher and torchrun (results:
 docs/status.md), and with each named release of torch (docs/install.md).
 
     make wheel-check

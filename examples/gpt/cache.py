@@ -37,8 +37,8 @@ def forget(model: GPT) -> None:
 
 
 def next_logits(model: GPT, tokens: Tensor, begin: int) -> Tensor:
-    """Logits of the token after `tokens` (B, T); `begin`: position of the first, the cache holds earlier
-    ones."""
+    """Logits of the token after `tokens` (B, T). `begin`: position of their first token; the cache holds the
+    tokens before it."""
     positions = torch.arange(begin, begin + tokens.shape[1], device=tokens.device)
     y = model.tokens(tokens) + model.positions(positions)
     for block in model.blocks:

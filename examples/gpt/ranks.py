@@ -12,7 +12,7 @@ class Ranks:
     """This process's rank. A single process has no process group unless `always` is set."""
 
     def __init__(self, backend: str, device: str, always: bool = False) -> None:
-        alone = "RANK" not in os.environ  # set by torch's launcher, or under MPI's by `import torch`
+        alone = "RANK" not in os.environ  # set by torchrun, or under an MPI launcher by `import torch`
         self.distributed = always or not alone
         self.rank = int(os.environ.get("RANK", 0))
         self.size = int(os.environ.get("WORLD_SIZE", 1))
@@ -49,8 +49,8 @@ class Ranks:
         return value.item() / self.size
 
     def leave(self) -> None:
-        """Collective. The barrier comes first: after a gather Gloo's thread may still hold a tensor, and
-        aborts if it releases it while Python shuts down."""
+        """Collective. The barrier comes first: after a gather Gloo's thread may still hold a tensor, whose
+        release while Python shuts down would abort the process."""
         if self.distributed:
             dist.barrier()
             dist.destroy_process_group()

@@ -72,8 +72,8 @@ class Log:
     def __init__(self, path: Path, header: dict, resume_at: int | None) -> None:
         kept = []
         if resume_at is not None and path.exists():
-            # Drops what was logged after the checkpoint, as it happens again. A train record of iteration i
-            # comes after the checkpoint of iteration i, a validation record before it.
+            # Drops records after the checkpoint, because their iterations run again. A train record of
+            # iteration i comes after the checkpoint of iteration i, a validation record before it.
             last = {"run": resume_at, "train": resume_at - 1, "val": resume_at}
             kept = [r for r in read_log(path) if r["iteration"] <= last.get(r["kind"], -1)]
         self._file = path.open("w", encoding="utf-8")

@@ -20,7 +20,7 @@ from .report import PLACES, Place, Protocol, Report
 
 
 class Rounds(TypedDict):
-    """A contender's numbers at one size and place, by round."""
+    """A contender's numbers at one size in one form (in or out of place), by round."""
 
     time_us: list[float]
     p50_us: list[float]
@@ -30,7 +30,7 @@ class Rounds(TypedDict):
 
 
 class ComparedRow(TypedDict):
-    """One size and place; a None cell: the contender has no such form."""
+    """One size in one form; a None cell: the contender has no such form."""
 
     bytes: int
     count: int
@@ -88,7 +88,7 @@ def main(options: argparse.Namespace, ranks: int) -> int:
 
 
 def collect(options: argparse.Namespace, ranks: int) -> list[Comparison]:
-    """Runs all jobs. Returns a comparison per collective, with a row per size and place."""
+    """Runs all jobs. Returns a comparison per collective, with a row per size and form."""
     common = ["--timeout", str(options.timeout)]
     for flag, name in COPIED.items():
         if (value := getattr(options, name)) is not None:

@@ -1,5 +1,5 @@
 """`mpi-gdr bench latency|bw|bibw|multi_bw`: messages between two ranks, with the loops and columns of OSU's
-micro-benchmarks. See docs/bench.md."""
+micro-benchmarks. A turn is one iteration of OSU's loop. See docs/bench.md."""
 
 from __future__ import annotations
 

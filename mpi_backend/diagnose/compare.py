@@ -19,7 +19,7 @@ Messages = dict[tuple[tuple[str, int, int, int, int], bool], Entry]
 
 @dataclass
 class Group:
-    """A group of the job and the calls of its ranks, which are numbered in the world."""
+    """A group of the job and the calls of its ranks. A rank is its number in the default group."""
 
     uid: str
     name: str

@@ -1,5 +1,5 @@
 """`mpi-gdr doctor`: checks from one process, without starting MPI, whether this site's launcher, MPI,
-network, limits and names work together; reports costs and remedies.
+network, limits and host names work together; reports costs and remedies.
 
 A check is a function that yields findings. A fact that cannot be found is "not known", never "good".
 """

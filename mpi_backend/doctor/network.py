@@ -135,7 +135,7 @@ def check_names(site: Site) -> Iterator[Finding]:
 
 
 def check_own_name(site: Site) -> Iterator[Finding]:
-    """Other programs find this host by its name, and rank 0 announces it."""
+    """This host's name, by which other programs find it, and which rank 0 announces."""
     try:
         addresses = within(DNS_SECONDS, lambda: site.resolve(site.host))
     except TimeoutError:

@@ -282,7 +282,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_own_name(site: Site, name: str) -> bool:
-    """Debian maps a host's own name to 127.0.1.1, on that host alone."""
+    """Whether the name is this host's, which Debian maps to 127.0.1.1 on that host only."""
     return name.split(".")[0] == site.host.split(".")[0] and site.job.rank == 0
 
 

@@ -1,5 +1,5 @@
-// Preloaded: which functions of code built with -finstrument-functions one thread enters, in order. Only the
-// thread that called mpi_gdr_calls_begin() is recorded.
+// Preloaded library: records, in order, which functions of code built with -finstrument-functions the thread
+// enters that called mpi_gdr_calls_begin().
 #include <dlfcn.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 // Does this MPI take device pointers? Two ranks: mpi_device. Prints a line per size on rank 0. Run in a job
-// of its own, because a library that does not may crash.
+// of its own, because a library that does not take them may crash.
 #include <cuda_runtime.h>
 #include <mpi.h>
 

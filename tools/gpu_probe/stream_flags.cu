@@ -1,5 +1,5 @@
 // How streams wait for flags in pinned host memory, one case per run: stream_flags CASE. Prints one line. A
-// case that hangs is the answer too: tools/gpu_probe.sh gives it a time limit.
+// hang is a result, too: tools/gpu_probe.sh sets a time limit.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -115,8 +115,8 @@ void round_trip(bool kernels) {
   std::printf("median %.1f us, 90th percentile %.1f us\n", times[500], times[900]);
 }
 
-// A stream waits for a flag that is raised a second later; meanwhile `body` runs on another thread. Says
-// whether that ended before the flag was raised.
+// A stream waits for a flag that is raised a second later; meanwhile `body` runs on another thread.
+// Reports whether `body` ended before the flag was raised.
 template <typename Body>
 void beside_a_wait(const char* what, Body body, cudaStream_t waiting = nullptr) {
   Flags flags(1);
