@@ -7,7 +7,7 @@ using namespace engine_tests;
 
 namespace {
 
-constexpr std::size_t kLong = unit::kSanitized ? 3000 : 12000;  // many parts for each lane
+constexpr std::size_t kLong = unit::kSanitized ? 3000 : 6000;  // many parts for each lane
 
 class Nodes {
  public:
