@@ -23,7 +23,7 @@ OPS = ("sum", "avg", "premul_sum", "product", "min", "max")
 MAX_SIZE = 64
 
 quick = settings(
-    max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 every_builder = pytest.mark.parametrize(("collective", "algorithm"), BUILDERS)
 
@@ -154,7 +154,7 @@ def shorten_message(draw, lanes, lane, number, step, size):
 
 @every_builder
 @pytest.mark.parametrize("mutation", [drop_step, swap_peer, shift_slice, shorten_message])
-@settings(quick, max_examples=30)
+@settings(quick, max_examples=20)
 @given(data=st.data())
 def test_broken_schedules_are_caught(collective, algorithm, mutation, data):
     if collective == "barrier" and mutation in (shift_slice, shorten_message):

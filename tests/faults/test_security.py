@@ -68,6 +68,7 @@ def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
     assert not any(rank["inherited"] for rank in found), "programs that a rank starts may span hosts"
 
 
+@pytest.mark.warm
 @pytest.mark.parametrize("secret", ["", SECRET], ids=["no secret", "secret"])
 def test_an_outsider_of_the_store_neither_ends_nor_steers_a_job(secret):
     """The outsider writes news of lost ranks, aborts and records of meetings, forged and replayed. One rank
@@ -84,6 +85,7 @@ def test_an_outsider_of_the_store_neither_ends_nor_steers_a_job(secret):
     assert secret == "" or secret not in output
 
 
+@pytest.mark.warm
 @pytest.mark.parametrize("secrets", [(SECRET, "", SECRET), ("", SECRET, ""), (SECRET, "77" * 32, SECRET)])
 def test_ranks_with_different_secrets_get_an_error(secrets):
     results = run_each(HERE / "listeners.py", [[]] * 3, secrets)
@@ -94,6 +96,7 @@ def test_ranks_with_different_secrets_get_an_error(secrets):
     assert SECRET not in output and "77" * 32 not in output
 
 
+@pytest.mark.warm
 def test_the_secret_is_not_shown(tmp_path):
     output = processes.run([sys.executable, "-m", "mpi_backend", "info"], MPI_GDR_SECRET=SECRET).expect(0)
     assert re.search(r"MPI_GDR_SECRET\W+\(set\)", output) and SECRET not in output, output

@@ -12,12 +12,12 @@ PLAIN = PROGRAMS / "plain.py"
 SETTLED = PROGRAMS / "settled.py"
 LIKE_OPEN_MPI = [processes.sys.executable, PROGRAMS / "like_open_mpi.py"]
 # The shell stays between launcher and rank.
-IN_A_SHELL = ["sh", "-c", '"$0" "$@"; exit $?', processes.sys.executable]
+IN_A_SHELL = ["sh", "-c", '"$0" "$@"; exit $?']
 
 
 def launched(launcher, size):
     return {
-        "mpiexec": [processes.mpiexec(), "-n", size, processes.sys.executable],
+        "mpiexec": [processes.mpiexec(), "-n", size, processes.python()],
         "mpi-gdr run": [*processes.MPI_GDR_RUN, "-n", size],
         "torchrun": [*processes.TORCHRUN, "--standalone", f"--nproc-per-node={size}"],
         "mpiexec -n 1 torchrun": [
@@ -85,13 +85,14 @@ def test_a_fake_mpirun_rsh(mpirun_rsh):
     assert found == [f"RANK={r} WORLD_SIZE=2 LOCAL_RANK={r} LOCAL_WORLD_SIZE=2" for r in range(2)]
 
 
+@pytest.mark.warm
 @pytest.mark.parametrize("launcher", ["mpiexec", "mpiexec, a shell", "mpi-gdr run", "like Open MPI's mpirun"])
 def test_address_and_port_are_settled_before_init(launcher):
     """Without communication, so that a shell between launcher and rank changes nothing. The last launcher
     cannot start this MPI, which then starts over the store at that address."""
     command = {
         "mpiexec": [*launched("mpiexec", 2), SETTLED],
-        "mpiexec, a shell": [*launched("mpiexec", 2)[:3], *IN_A_SHELL, SETTLED],
+        "mpiexec, a shell": [*launched("mpiexec", 2)[:3], *IN_A_SHELL, processes.python(), SETTLED],
         "mpi-gdr run": [*launched("mpi-gdr run", 2), SETTLED],
         "like Open MPI's mpirun": [*LIKE_OPEN_MPI, 2, 1, SETTLED],
     }[launcher]
@@ -101,6 +102,7 @@ def test_address_and_port_are_settled_before_init(launcher):
     assert re.fullmatch(r"127\.0\.0\.1:2\d{4}", found[0][1]), found
 
 
+@pytest.mark.warm
 def test_a_port_that_is_taken_is_replaced():
     output = processes.run([*launched("mpiexec", 2), SETTLED, "--taken"]).expect(0)
     before, after = ({found[i] for found in settled(output)} for i in (1, 2))
@@ -109,6 +111,7 @@ def test_a_port_that_is_taken_is_replaced():
     assert output.count(f"port {port}, the MASTER_PORT of this job so far, is taken by another program") == 1
 
 
+@pytest.mark.warm
 def test_a_port_that_is_taken_where_mpi_cannot_publish_another():
     result = processes.run([*LIKE_OPEN_MPI, 2, 1, SETTLED, "--taken"])
     assert result.status == 1, result.tail()
@@ -125,6 +128,7 @@ def test_the_wrong_launcher_on_several_hosts_is_named():
     ), result.tail()
 
 
+@pytest.mark.warm
 @pytest.mark.parametrize("stale", [{"WORLD_SIZE": "4"}, {"RANK": "0"}, {"RANK": "0", "WORLD_SIZE": "1"}])
 def test_stale_variables_are_named(stale):
     result = processes.run([*launched("mpiexec", 2), PLAIN], **stale)

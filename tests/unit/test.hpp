@@ -1,6 +1,7 @@
 // A unit-test harness in one page, since a compiler is the only prerequisite.
 //   TEST(name) { CHECK(a == b); }
-// The binary runs all tests, or those whose name contains argv[1]; SIGALRM ends it when a test hangs.
+// The binary runs all tests, or those whose name contains argv[1], or after a hyphen those without it;
+// SIGALRM ends it when a test hangs.
 #pragma once
 
 #include <unistd.h>
@@ -46,9 +47,10 @@ inline constexpr bool kJoined = false;
 inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
   int passed = 0, failed = 0;
   const std::string program = std::filesystem::path(argv[0]).filename();
+  const char* const part = argc > 1 ? argv[1] : "";
   for (const Test& t : registry()) {
     if (kJoined && t.file != program) continue;
-    if (argc > 1 && !std::strstr(t.name, argv[1])) continue;
+    if (*part == '-' ? !!std::strstr(t.name, part + 1) : !std::strstr(t.name, part)) continue;
     alarm(seconds_per_test);
     try {
       t.body();

@@ -36,7 +36,8 @@ TEST(streams_that_wait_for_a_message_are_tracked) {
 }
 
 TEST(results_are_in_the_order_of_the_callers_queue) {
-  for (const int size : {1, 2, 3, 4})
+  for (const int size : {1, 2, 3, 4}) {
+    if (unit::kSanitized && size % 2 == 0) continue;
     for (const bool through_host : {true, false})
       for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{200'000}}) {
         World world(size);
@@ -53,6 +54,7 @@ TEST(results_are_in_the_order_of_the_callers_queue) {
         });
         world.close();
       }
+  }
 }
 
 TEST(flags_serve_one_operation_after_the_other) {

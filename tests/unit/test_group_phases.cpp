@@ -7,6 +7,8 @@ using namespace engine_tests;
 
 namespace {
 
+constexpr std::size_t kLong = unit::kSanitized ? 3000 : 6000;  // many parts for each lane
+
 class Nodes {
  public:
   Nodes(std::vector<int> node_of_rank, int hardware_queues, int streams)
@@ -126,10 +128,10 @@ void run_all(std::vector<int> node_of_rank, int hardware_queues, int streams) {
   nodes.world().run([&](int r) {
     nodes.share(r);
     std::vector<std::unique_ptr<Issued>> calls;
-    for (int turn = 0; turn < 4; ++turn)
+    for (int turn = 0; turn < (unit::kSanitized ? 2 : 4); ++turn)
       for (const Collective collective :
            {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather, Collective::Broadcast})
-        for (const std::size_t count : {std::size_t{1}, std::size_t{12000}})
+        for (const std::size_t count : {std::size_t{1}, kLong})
           calls.push_back(std::make_unique<Issued>(nodes, r, collective, count, turn));
     nodes.gpu(r).caller->synchronize();
     for (const auto& call : calls) call->expect();
@@ -153,8 +155,8 @@ TEST(an_operation_ends_behind_all_of_its_calls) {
   Nodes nodes({0, 0, 1, 1}, 4, 4);
   nodes.world().run([&](int r) {
     nodes.share(r);
-    for (int turn = 0; turn < 10; ++turn) {
-      Issued call(nodes, r, Collective::ReduceScatter, 12000, turn, true);
+    for (int turn = 0; turn < (unit::kSanitized ? 4 : 10); ++turn) {
+      Issued call(nodes, r, Collective::ReduceScatter, kLong, turn, true);
       nodes.gpu(r).caller->synchronize();
       call.expect();
       nodes.world().ranks[static_cast<std::size_t>(r)].engine->wait(*call.operation);
@@ -194,7 +196,7 @@ TEST(who_keeps_others_waiting_is_named) {
     Rank& rank = nodes.world().ranks[static_cast<std::size_t>(r)];
     if (r != 3) {
       rank.group->set_timeout(1s);
-      auto& call = *new Issued(nodes, r, Collective::AllReduce, 12000, 0);  // leaked: it fails
+      auto& call = *new Issued(nodes, r, Collective::AllReduce, kLong, 0);  // leaked: it fails
       CHECK_THROWS(rank.engine->wait(*call.operation), Error,
                    ("still waiting for " + missing[static_cast<std::size_t>(r)]).c_str());
     }

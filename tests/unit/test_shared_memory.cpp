@@ -19,6 +19,7 @@ void expect_right(const Algorithm& a, int p, const WorldOptions& options) {
     for (const std::size_t count : {0u, 1u, 5u, 4099u, 300000u})
       for (const bool in_place : {false, true})
         for (int root = 0; root < p; root += 2) {
+          if (unit::kSanitized && count > 5000 && (in_place || root > 0)) continue;  // slow
           Buffers b;
           const CollectiveCall call = call_of(a.collective, r, p, count, root, b, in_place && r % 2 == 0);
           auto op = group.issue({call}, named("it", foreground()));
@@ -298,7 +299,7 @@ TEST(more_operations_than_slots_run_at_once) {
     World world(3, options);
     world.run([&](int r) {
       Group& group = *world.ranks[r].group;
-      for (int turn = 0; turn < 5; ++turn) {
+      for (int turn = 0; turn < (unit::kSanitized ? 2 : 5); ++turn) {
         std::vector<Buffers> buffers(60);
         std::vector<CollectiveCall> calls;
         std::vector<OperationPtr> ops;

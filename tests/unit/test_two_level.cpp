@@ -27,7 +27,7 @@ const std::vector<std::vector<int>> kPlacements = {
 std::vector<std::vector<int>> placements() {
   std::vector<std::vector<int>> all = kPlacements;
   if (unit::kSanitized) {  // the same code, with proofs fifteen times slower
-    std::erase_if(all, [](const auto& nodes) { return nodes.size() > 7; });
+    std::erase_if(all, [](const auto& nodes) { return nodes.size() > 5; });
     return all;
   }
   std::mt19937 random(5);
