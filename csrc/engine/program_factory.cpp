@@ -48,7 +48,7 @@ Reach ProgramFactory::reach(bool on_device) const {
 }
 
 std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Numbered& numbered,
-                                                     std::string& algorithm) {
+                                                     std::string_view& algorithm) {
   if (const auto* message = std::get_if<MessageCall>(&call)) {
     algorithm = transport_.message_path();
     return std::make_unique<MessageExecution>(*message, transport_);
@@ -66,7 +66,7 @@ std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Num
 }
 
 std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall& c, const Numbered& numbered,
-                                                           std::string& algorithm) {
+                                                           std::string_view& algorithm) {
   const Plan plan = this->plan(c.spec);
   algorithm = plan.algorithm->name;
   numbered.counters.all_to_alls += c.spec.collective == Collective::AllToAll && !plan.algorithm->shared;
@@ -154,7 +154,7 @@ std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const 
     binding.send_counts = c.spec.send_counts;
     binding.recv_counts = c.spec.recv_counts;
   }
-  return std::make_unique<HostExecution>(plan.schedule, binding, transport_, *options_.scratch);
+  return std::make_unique<HostExecution>(plan.schedule, std::move(binding), transport_, *options_.scratch);
 }
 
 // All messages may go one way, which no rank can detect: a barrier bounds the senders' lead.
