@@ -63,7 +63,8 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const Phase& phase, 
 }
 
 void ProgramFactory::make_programs(const CollectiveCall& call, const Numbered& numbered,
-                                   const StreamTarget& target, std::string& algorithm, DeviceWork& work) {
+                                   const StreamTarget& target, std::string_view& algorithm,
+                                   DeviceWork& work) {
   const Plan plan = this->plan(call.spec, true, target.through_host);
   algorithm = plan.algorithm->name;
   numbered.counters.all_to_alls += call.spec.collective == Collective::AllToAll && !plan.algorithm->shared;

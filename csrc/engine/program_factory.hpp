@@ -53,10 +53,11 @@ class ProgramFactory {
     CallRecord call;  // empty for messages
     Counters& counters;
   };
-  std::unique_ptr<Execution> make_part(const Call& call, const Numbered& numbered, std::string& algorithm);
+  std::unique_ptr<Execution> make_part(const Call& call, const Numbered& numbered,
+                                       std::string_view& algorithm);
   // Appends the call's programs to `work`, whose list exists.
   void make_programs(const CollectiveCall& call, const Numbered& numbered, const StreamTarget& target,
-                     std::string& algorithm, DeviceWork& work);
+                     std::string_view& algorithm, DeviceWork& work);
   static bool barrier_is_due(const Counters& before, const Counters& now);
   const CollectiveTags& tags() const { return tags_; }
 
@@ -84,7 +85,7 @@ class ProgramFactory {
                                   topology(spec, on_device), by_host);
   }
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Numbered& numbered,
-                                             std::string& algorithm);
+                                             std::string_view& algorithm);
   // An all_to_all in two levels, on a rank that shares its node.
   std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const Plan& first,
                                            const Numbered& numbered);
