@@ -255,8 +255,9 @@ void MpiBackend::startCoalescing() {
     block_.emplace(Block{
         std::this_thread::get_id(), empty, empty,
         c10::make_intrusive<MpiWork>(
-            group_->engine(), rank_, c10d::OpType::COALESCED, Tensors{},
-            profiled() ? std::make_shared<ProfiledSpan>(empty.title, Tensors{}, ProfileArguments{}) : nullptr,
+            group_->engine(), rank_, c10d::OpType::COALESCED, FewTensors{},
+            profiled() ? std::make_shared<ProfiledSpan>(empty.title, at::TensorList{}, ProfileArguments{})
+                       : nullptr,
             timed_.load(std::memory_order_relaxed))});
   });
 }
