@@ -61,15 +61,12 @@ OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions& options,
     options.timeout = bounded(options.timeout.value_or(group_->timeout()) + more.timeout);
     call.extensions = more.last;
   }
-  if (call.streams) {
-    result->keep(std::move(call.held));
-    options.keepalive =
-        std::make_shared<decltype(std::pair(result, call.kept))>(result, std::move(call.kept));
+  if (result) result->keep(std::exchange(call.held, {}));
+  options.keepalive = std::make_shared<decltype(std::tuple(result, call.held, call.kept))>(
+      result, std::move(call.held), std::move(call.kept));
+  if (call.streams)
     return call.is_message() ? hand_over_messages(call, options, *result)
                              : hand_over_collectives(call, options, *result);
-  }
-  options.keepalive =
-      std::make_shared<decltype(std::pair(call.held, call.kept))>(std::move(call.held), std::move(call.kept));
   options.background = call.async;
   return group_->issue(std::move(call.calls), std::move(options));
 }

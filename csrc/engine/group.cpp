@@ -184,13 +184,12 @@ void Group::make_parts(Issue& issue) {
     info.sequences += resolved.sequences;
     info.bytes += resolved.bytes;
     issue.largest_buffer = std::max(issue.largest_buffer, resolved.largest_buffer);
-    const ProgramFactory::Numbered numbered{info.channel, resolved.record, issue.counters};
     std::string_view algorithm;
+    const ProgramFactory::Numbered numbered{info.channel, resolved.record, issue.counters, algorithm};
     if (options.stream) {
-      programs_.make_programs(std::get<CollectiveCall>(call), numbered, *options.stream, algorithm,
-                              issue.device);
+      programs_.make_programs(std::get<CollectiveCall>(call), numbered, *options.stream, issue.device);
     } else {
-      parts.push_back({programs_.make_part(call, numbered, algorithm)});
+      parts.push_back({programs_.make_part(call, numbered)});
     }
     if (const auto* message = std::get_if<MessageCall>(&call)) {
       turns_taken_ = turns_taken_ || options.gate;
