@@ -61,15 +61,12 @@ OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions& options,
     options.timeout = bounded(options.timeout.value_or(group_->timeout()) + more.timeout);
     call.extensions = more.last;
   }
-  if (call.streams) {
-    result->keep(std::move(call.held));
-    options.keepalive =
-        std::make_shared<decltype(std::pair(result, call.kept))>(result, std::move(call.kept));
+  if (result) result->keep(std::exchange(call.held, {}));
+  options.keepalive = std::make_shared<decltype(std::tuple(result, call.held, call.kept))>(
+      result, std::move(call.held), std::move(call.kept));
+  if (call.streams)
     return call.is_message() ? hand_over_messages(call, options, *result)
                              : hand_over_collectives(call, options, *result);
-  }
-  options.keepalive =
-      std::make_shared<decltype(std::pair(call.held, call.kept))>(std::move(call.held), std::move(call.kept));
   options.background = call.async;
   return group_->issue(std::move(call.calls), std::move(options));
 }
@@ -255,8 +252,9 @@ void MpiBackend::startCoalescing() {
     block_.emplace(Block{
         std::this_thread::get_id(), empty, empty,
         c10::make_intrusive<MpiWork>(
-            group_->engine(), rank_, c10d::OpType::COALESCED, Tensors{},
-            profiled() ? std::make_shared<ProfiledSpan>(empty.title, Tensors{}, ProfileArguments{}) : nullptr,
+            group_->engine(), rank_, c10d::OpType::COALESCED, FewTensors{},
+            profiled() ? std::make_shared<ProfiledSpan>(empty.title, at::TensorList{}, ProfileArguments{})
+                       : nullptr,
             timed_.load(std::memory_order_relaxed))});
   });
 }

@@ -230,7 +230,7 @@ MpiBackend::WorkPtr MpiBackend::capture(TensorCall call) {
   StreamTarget target{on.device(), queues, *caller, nullptr};
   target.conclude = [&] { conclude(call, *result, on.captured()); };
   result->keep(std::move(call.held));
-  auto work = c10::make_intrusive<CapturedWork>(rank_, call.type, std::move(call.outputs), result);
+  auto work = c10::make_intrusive<CapturedWork>(rank_, call.type, at::TensorList(call.outputs).vec(), result);
   group_->capture(call.calls, call.name, target, [group = group_.get()] { captured_group_failed(*group); });
   if (!call.async) work->wait();
   return work;

@@ -85,7 +85,7 @@ MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::Broadcas
     const auto root = static_cast<int>(opts.rootRank);
     const CollectiveSpec spec{Collective::Broadcast, rank_, size_, root, byte_count(tensor)};
     show(call.detail, tensor);
-    call.inputs = call.outputs = {tensor};
+    call.outputs.push_back(call.inputs.emplace_back(tensor));
     void* data = root == rank_ ? const_cast<void*>(call.readable(tensor)) : call.writable(tensor, false);
     call.add(spec, data, data);
   });
@@ -101,7 +101,7 @@ MpiBackend::WorkPtr MpiBackend::allgather(std::vector<Tensors>& outputs, Tensors
     CollectiveSpec spec{Collective::AllGather, rank_, size_};
     set_counts(spec, outputs[0], input, Unit::Bytes, call.name, "tensor_list", "tensor");
     show(call.detail, input);
-    call.inputs = {input};
+    call.inputs.push_back(input);
     call.outputs = outputs[0];
     const void* in = call.readable(apart(input, outputs[0][rank_], 0));
     call.add(spec, in, call.writable(outputs[0], false));
@@ -148,7 +148,7 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& output
     }
     call.detail.tensors = inputs.size();
     call.inputs = inputs;
-    for (const Tensors& list : outputs) call.outputs.insert(call.outputs.end(), list.begin(), list.end());
+    for (const Tensors& list : outputs) call.outputs.append(list.begin(), list.end());
   });
 }
 
@@ -164,8 +164,8 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& in
     spec.recv_counts = split_bytes(output, output_splits, size_, "output", "output_split_sizes");
     check_to_itself(spec, call.name);
     show(call.detail, input);
-    call.inputs = {input};
-    call.outputs = {output};
+    call.inputs.push_back(input);
+    call.outputs.push_back(output);
     const void* in = call.readable(input.is_alias_of(output) ? input.clone() : input);
     call.add(spec, in, call.writable(output, false));
   });
@@ -204,7 +204,7 @@ MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& i
   return collective("gather", OpType::GATHER, opts, [&](TensorCall& call) {
     at::Tensor& input = only(inputs, call.name, "tensor");
     const CollectiveSpec spec = rooted(call, Collective::Gather, input, opts.rootRank, rank_, size_);
-    call.inputs = {input};
+    call.inputs.push_back(input);
     void* out = nullptr;
     if (check_root_list(outputs, rank_ == opts.rootRank, call.name, "gather_list")) {
       check_list(outputs[0], input, size_, call.name, "gather_list", "tensor");
@@ -220,10 +220,10 @@ MpiBackend::WorkPtr MpiBackend::gather_into_tensor(at::Tensor& output, at::Tenso
   return collective("gather_single", OpType::GATHER, opts, [&](TensorCall& call) {
     check_strided(input, call.name, "tensor");
     const CollectiveSpec spec = rooted(call, Collective::Gather, input, opts.rootRank, rank_, size_);
-    call.inputs = {input};
+    call.inputs.push_back(input);
     if (rank_ != opts.rootRank) return call.add(spec, call.readable(input), nullptr);
     check_output(output, input, size_, call.name, "gather_tensor", "tensor");
-    call.outputs = {output};
+    call.outputs.push_back(output);
     const void* in = call.readable(apart(input, output, spec.count * rank_));
     call.add(spec, in, call.writable(output, false));
   });
@@ -234,7 +234,7 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
   return collective("scatter", OpType::SCATTER, opts, [&](TensorCall& call) {
     at::Tensor& output = only(outputs, call.name, "tensor");
     const CollectiveSpec spec = rooted(call, Collective::Scatter, output, opts.rootRank, rank_, size_);
-    call.outputs = {output};
+    call.outputs.push_back(output);
     const void* in = nullptr;
     if (check_root_list(inputs, rank_ == opts.rootRank, call.name, "scatter_list")) {
       check_list(inputs[0], output, size_, call.name, "scatter_list", "tensor");

@@ -37,7 +37,7 @@ MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::Allreduc
     const Reduction r = reduction(opts.reduceOp, call.name);
     const CollectiveSpec spec = reducing(Collective::AllReduce, tensor, r, rank_, size_, call.name);
     show(call.detail, tensor);
-    call.inputs = call.outputs = {tensor};
+    call.outputs.push_back(call.inputs.emplace_back(tensor));
     void* data = call.writable(tensor, true);
     call.add(spec, data, data, r.factor);
   });
@@ -66,7 +66,7 @@ MpiBackend::WorkPtr MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
     CollectiveSpec spec = reducing(Collective::Reduce, tensor, r, rank_, size_, call.name);
     spec.root = static_cast<int>(opts.rootRank);
     show(call.detail, tensor);
-    call.inputs = call.outputs = {tensor};
+    call.outputs.push_back(call.inputs.emplace_back(tensor));
     const bool root = opts.rootRank == rank_;
     void* data = root ? call.writable(tensor, true) : const_cast<void*>(call.readable(tensor));
     call.add(spec, data, root ? data : nullptr, r.factor);
@@ -84,7 +84,7 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     set_counts(spec, inputs[0], output, Unit::Elements, call.name, "input_list", "output");
     show(call.detail, output);
     call.inputs = inputs[0];
-    call.outputs = {output};
+    call.outputs.push_back(output);
     Tensors reduced = inputs[0];  // in place: `output` may be this rank's part
     if (reduced[rank_].const_data_ptr() != output.const_data_ptr())
       for (at::Tensor& t : reduced) t = apart(t, output, std::nullopt);

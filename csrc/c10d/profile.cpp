@@ -48,9 +48,10 @@ std::string collective_name(const TensorCall& call) {  // NCCL's spelling, which
 }
 
 // Drops sparse tensors: observers read a tensor's memory.
-std::vector<at::Tensor> strided(std::vector<at::Tensor> tensors) {
-  std::erase_if(tensors, [](const at::Tensor& t) { return t.layout() != at::kStrided; });
-  return tensors;
+std::vector<at::Tensor> strided(at::TensorList tensors) {
+  std::vector<at::Tensor> some = tensors.vec();
+  std::erase_if(some, [](const at::Tensor& t) { return t.layout() != at::kStrided; });
+  return some;
 }
 
 // Splits of an all_to_all, in elements of `tensor`; empty if even, or if there is no tensor.
@@ -88,8 +89,7 @@ std::shared_ptr<Info> make_metadata(bool async, std::int64_t sequence, bool is_m
 
 }  // namespace
 
-ProfiledSpan::ProfiledSpan(const char* title, const std::vector<at::Tensor>& inputs,
-                           const ProfileArguments& arguments)
+ProfiledSpan::ProfiledSpan(const char* title, at::TensorList inputs, const ProfileArguments& arguments)
     : session_(c10::ThreadLocalDebugInfo::current()) {
   record_.emplace(at::RecordScope::USER_SCOPE);
   if (record_->isActive()) {

@@ -34,7 +34,7 @@ using ProfileArguments = std::unordered_map<std::string, c10::IValue>;
 class ProfiledSpan {
  public:
   // `inputs`: read by the constructor, if observers want shapes.
-  ProfiledSpan(const char* title, const std::vector<at::Tensor>& inputs, const ProfileArguments& arguments);
+  ProfiledSpan(const char* title, at::TensorList inputs, const ProfileArguments& arguments);
   ~ProfiledSpan() { end(); }
   ProfiledSpan(const ProfiledSpan&) = delete;
   ProfiledSpan& operator=(const ProfiledSpan&) = delete;

@@ -38,7 +38,7 @@ void StreamResult::arrives(std::shared_ptr<Gate> gate, std::vector<std::function
   arrivals_ = std::move(arrivals);
 }
 
-void StreamResult::keep(std::vector<at::Tensor> tensors) {
+void StreamResult::keep(FewTensors tensors) {
   const std::lock_guard lock(mutex_);
   std::move(tensors.begin(), tensors.end(), std::back_inserter(kept_));
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "c10d/device_streams.hpp"
+#include "c10d/tensors.hpp"
 #include "execution/device/gate.hpp"
 
 namespace mpi_gdr::torch_binding {
@@ -26,7 +27,7 @@ class StreamResult {
   void computed(const c10::Stream& stream);
   // When `gate` opens, the host's part is over and `arrivals` copy it on the current stream.
   void arrives(std::shared_ptr<Gate> gate, std::vector<std::function<void()>> arrivals);
-  void keep(std::vector<at::Tensor> tensors);  // until wait() on the stream of the call, or release()
+  void keep(FewTensors tensors);  // until wait() on the stream of the call, or release()
 
   // --- afterwards ---
   // Holds a message: complete only after the host's part.

@@ -3,7 +3,6 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "c10d/tensors.hpp"
 #include "common/error.hpp"
 
 namespace mpi_gdr::torch_binding {
@@ -15,7 +14,7 @@ std::vector<at::Tensor> all_copyable(at::TensorList tensors) {
   return all;
 }
 
-void show(TensorShapes& shapes, const std::vector<at::Tensor>& tensors, bool flat) {
+void show(TensorShapes& shapes, at::TensorList tensors, bool flat) {
   if (tensors.empty()) return;
   if (flat) return shapes.add(c10::toString(tensors[0].scalar_type()), elements(tensors));
   for (const at::Tensor& t : tensors) {
@@ -87,7 +86,7 @@ std::optional<c10::Stream> TensorCall::epilogue_stream(const at::Tensor& tensor)
 
 void TensorCall::keep(at::TensorList tensors) {
   for (const at::Tensor& t : tensors) note_device(t);
-  held.insert(held.end(), tensors.begin(), tensors.end());
+  held.append(tensors.begin(), tensors.end());
 }
 
 const void* TensorCall::readable(at::TensorList tensors) {
@@ -114,13 +113,13 @@ void* TensorCall::writable(at::TensorList tensors, bool keeps) {
 }
 
 void TensorCall::add(const CollectiveSpec& spec, const void* input, void* output, double factor) {
-  CollectiveCall call{spec, input, output, factor};
-  const std::vector<at::Tensor>& tensors = inputs.empty() ? outputs : inputs;
+  auto& call = std::get<CollectiveCall>(
+      calls.emplace_back(std::in_place_type<CollectiveCall>, spec, input, output, factor));
+  const FewTensors& tensors = inputs.empty() ? outputs : inputs;
   if (!reduces(spec.collective) && !tensors.empty()) {
     call.dtype = dtype_name(tensors.back().scalar_type());
     call.item_size = tensors.back().element_size();
   }
-  calls.emplace_back(std::move(call));
   if (reduces(spec.collective)) detail.op = mpi_gdr::name(spec.op);
   if (has_root(spec.collective)) detail.root = spec.root;
 }

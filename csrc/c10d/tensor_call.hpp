@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "c10d/device_streams.hpp"
+#include "c10d/tensors.hpp"
 #include "c10d/timeouts.hpp"
 #include "engine/group.hpp"
 
@@ -39,8 +40,8 @@ struct TensorCall {
   std::shared_ptr<DeviceStreams> streams;  // of a served device; null: none
 
   std::vector<Call> calls;
-  std::vector<at::Tensor> inputs, outputs;  // the caller's
-  std::vector<at::Tensor> held;             // kept until the end
+  FewTensors inputs, outputs;               // the caller's
+  FewTensors held;                          // kept until the end
   std::vector<std::shared_ptr<void>> kept;  // other memory, as long
   // Run by MpiWork::settle() on a waiter's or a completer thread; with `streams`, at the issue, on results().
   std::vector<std::function<void()>> epilogues;
@@ -57,7 +58,7 @@ struct TensorCall {
 
   // The first input, else the first output; null: none.
   const at::Tensor* first_tensor() const {
-    const std::vector<at::Tensor>& some = inputs.empty() ? outputs : inputs;
+    const FewTensors& some = inputs.empty() ? outputs : inputs;
     return some.empty() ? nullptr : &some[0];
   }
   bool on_accelerator() const { return where_ && !where_->is_cpu(); }  // an accelerator's, served or not

@@ -45,7 +45,7 @@ std::string_view dtype_name(at::ScalarType type) {
   return others.at(static_cast<std::size_t>(type));
 }
 
-std::int64_t elements(const std::vector<at::Tensor>& tensors) {
+std::int64_t elements(at::TensorList tensors) {
   std::int64_t sum = 0;
   for (const at::Tensor& t : tensors) sum += t.numel();
   return sum;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/util/SmallVector.h>
 
 #include <optional>
 #include <string>
@@ -15,6 +16,8 @@
 #include "schedule/spec.hpp"
 
 namespace mpi_gdr::torch_binding {
+
+using FewTensors = c10::SmallVector<at::Tensor, 1>;  // one allocates nothing
 
 // Throws if the dtype can only be moved, or `op` is not defined on it.
 DataType data_type(const at::Tensor& tensor, const char* what, ReduceOp op);
@@ -71,7 +74,7 @@ inline std::uint64_t byte_count(const at::Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.nbytes());
 }
 
-std::int64_t elements(const std::vector<at::Tensor>& tensors);
+std::int64_t elements(at::TensorList tensors);
 
 std::string_view dtype_name(at::ScalarType type);  // Python's spelling: "float32"; never freed
 

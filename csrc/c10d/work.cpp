@@ -35,7 +35,7 @@ uint64_t next_completion_key() {
 }  // namespace
 
 // No title for the base class, which would make a record function for each Work.
-MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, std::vector<at::Tensor> outputs,
+MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, FewTensors outputs,
                  std::shared_ptr<ProfiledSpan> span, bool timed)
     : Work(rank, type),
       engine_(engine),
@@ -54,6 +54,7 @@ void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> ep
   epilogues_ = std::move(epilogues);
   operation_ = std::move(operation);
   result_ = std::move(result);
+  plain_ = epilogues_.empty() && !span_;
   drop();
   if (result_)
     operation_->on_finished([op = operation_, result = result_] {
@@ -69,9 +70,7 @@ void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> ep
         [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this)] { self->settle(); });
 }
 
-void MpiWork::add_outputs(const std::vector<at::Tensor>& outputs) {
-  outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
-}
+void MpiWork::add_outputs(at::TensorList outputs) { outputs_.append(outputs.begin(), outputs.end()); }
 
 Operation& MpiWork::operation(const char* what) const {
   if (!operation_)
@@ -85,6 +84,7 @@ Operation& MpiWork::operation(const char* what) const {
 
 void MpiWork::settle() {
   if (settled()) return;
+  if (plain_ && !operation_->error()) return operation_->settled.store(true, std::memory_order_release);
   // Never waits with the GIL held: an epilogue on another thread may need it to release a tensor.
   const WithoutGil no_gil;
   std::lock_guard lock(settle_mutex_);
@@ -149,7 +149,7 @@ int MpiWork::sourceRank() const {
 
 std::vector<at::Tensor> MpiWork::result() {
   std::lock_guard lock(future_mutex_);
-  return outputs_;
+  return at::TensorList(outputs_).vec();
 }
 
 void MpiWork::synchronize() { wait(); }
@@ -234,7 +234,7 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
         else if (self->result_)
           self->complete_on_device(*future);
         else
-          future->markCompleted(c10::IValue(self->outputs_));
+          future->markCompleted(c10::IValue(self->result()));
       });
   engine_.expect(*operation_);
   return future_;
@@ -242,7 +242,7 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
 
 void MpiWork::complete_on_device(c10::ivalue::Future& future) {
   const c10::StreamGuard guard(result_->order_results());  // where the Future records its events
-  future.markCompleted(c10::IValue(outputs_));
+  future.markCompleted(c10::IValue(result()));
 }
 
 c10d::WorkResult MpiWork::outcome() const {

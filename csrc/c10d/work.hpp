@@ -15,6 +15,7 @@
 
 #include "c10d/profile.hpp"
 #include "c10d/stream_result.hpp"
+#include "c10d/tensors.hpp"
 #include "engine/engine.hpp"
 
 namespace mpi_gdr::torch_binding {
@@ -22,8 +23,8 @@ namespace mpi_gdr::torch_binding {
 class MpiWork : public c10d::Work {
  public:
   // `outputs`: result(), the Future's value. `span`: ends with the operation; may be null.
-  MpiWork(Engine& engine, int rank, c10d::OpType type, std::vector<at::Tensor> outputs,
-          std::shared_ptr<ProfiledSpan> span, bool timed = false);
+  MpiWork(Engine& engine, int rank, c10d::OpType type, FewTensors outputs, std::shared_ptr<ProfiledSpan> span,
+          bool timed = false);
 
   // Once; before it, inside a coalescing block, the Work cannot be waited for. `result`: of a device, whose
   // part has been submitted; null: on the host.
@@ -32,8 +33,8 @@ class MpiWork : public c10d::Work {
   // No bind() follows: the block was captured or dropped.
   void drop() { open_.store(false, std::memory_order_release); }
   // All keys that getCompletionKey() has returned in the block, read before bind().
-  std::vector<uint64_t> completion_keys() const { return completion_keys_; }
-  void add_outputs(const std::vector<at::Tensor>& outputs);  // of an operation that joins the block
+  std::vector<uint64_t> completion_keys() const { return {completion_keys_.begin(), completion_keys_.end()}; }
+  void add_outputs(at::TensorList outputs);  // of an operation that joins the block
 
   // The next three include epilogues: a failed copy back is a failure.
   bool isCompleted() override;
@@ -72,16 +73,17 @@ class MpiWork : public c10d::Work {
   Engine& engine_;
   const std::shared_ptr<ProfiledSpan> span_;
   const bool timed_;
-  mutable std::vector<uint64_t> completion_keys_;  // grows while open_, by the block's thread
-  std::atomic<bool> open_{true};                   // until bind() or drop()
-  std::atomic<bool> polled_{false};                // isCompleted() has returned false
+  mutable c10::SmallVector<uint64_t, 1> completion_keys_;  // grows while open_, by the block's thread
+  std::atomic<bool> open_{true};                           // until bind() or drop()
+  std::atomic<bool> polled_{false};                        // isCompleted() has returned false
   OperationPtr operation_;
   std::shared_ptr<StreamResult> result_;
+  bool plain_ = false;       // since bind(): settle() has nothing to do after a success
   std::mutex settle_mutex_;  // epilogues_, error_, and writing Operation::settled
   std::vector<std::function<void()>> epilogues_;
   std::exception_ptr error_;  // translated; constant once settled()
   mutable std::mutex future_mutex_;
-  std::vector<at::Tensor> outputs_;
+  FewTensors outputs_;
   c10::intrusive_ptr<c10::ivalue::Future> future_, future_result_;
 };
 

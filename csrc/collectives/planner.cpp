@@ -1,5 +1,6 @@
 #include "collectives/planner.hpp"
 
+#include "common/fnv1a.hpp"
 #include "common/staging.hpp"
 #include "schedule/through_host.hpp"
 
@@ -8,19 +9,6 @@ namespace {
 
 constexpr std::size_t kMostCached = 1024;                 // plans: a job may vary its sizes endlessly
 constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // of all plans, some 100 bytes each
-
-// Valid until the thread's next call: a cached plan costs no allocation. `how`: what else chooses the plan.
-template <typename... How>
-std::string& key_of(const CollectiveSpec& spec, How... how) {
-  thread_local std::string key;
-  using Word = std::uint64_t;
-  const Word fields[] = {Word(spec.collective), Word(spec.dtype), Word(spec.op), Word(spec.rank),
-                         Word(spec.size),       Word(spec.root),  spec.count,    Word(how)...};
-  key.assign(reinterpret_cast<const char*>(fields), sizeof fields);
-  for (const std::uint64_t count : spec.counts)
-    key.append(reinterpret_cast<const char*>(&count), sizeof count);
-  return key;
-}
 
 // `spec` with `topology`, in `room`; no copy without a topology, since every all_to_all comes here.
 const CollectiveSpec& with_topology(const CollectiveSpec& spec,
@@ -59,7 +47,12 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
     if (!needs_counts(*chosen->algorithm, spec, topology.get()))
       return build(*chosen, spec, reach, topology, by_host);
   }
-  std::string& key = key_of(spec, native, reach, by_host, topology ? topology->id() : 0);
+  using Word = std::uint64_t;
+  Key key{
+      {Word(spec.collective) | Word(spec.dtype) << 8 | Word(spec.op) << 16 | Word(reach) << 24 |
+           Word(native) << 32 | Word(by_host) << 33,
+       Word(spec.rank) << 32 | Word(spec.size), Word(spec.root), spec.count, topology ? topology->id() : 0},
+      spec.counts};
   {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
@@ -76,7 +69,14 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
     cached_steps_ = 0;
   }
   cached_steps_ += steps;
-  return cache_.emplace(key, std::move(plan)).first->second;
+  return cache_.emplace(std::move(key), std::move(plan)).first->second;
+}
+
+std::size_t Planner::Hash::operator()(const Key& key) const {
+  Fnv1a hash;
+  for (const std::uint64_t word : key.first) hash.add_word(word);
+  for (const std::uint64_t count : key.second) hash.add_word(count);
+  return hash.value();
 }
 
 Plan Planner::build(const SelectionRow& chosen, const CollectiveSpec& spec, Reach reach,

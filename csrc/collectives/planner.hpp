@@ -1,10 +1,13 @@
 // Maps a collective to its plan, cached: a training job repeats few collectives in every step. Thread-safe.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "collectives/phases.hpp"
 #include "collectives/selection_source.hpp"
@@ -50,7 +53,11 @@ class Planner {
   Tuning tuning_, device_tuning_;  // the latter where devices share memory
   std::mutex mutex_;
   std::size_t cached_steps_ = 0;
-  std::unordered_map<std::string, Plan> cache_;  // by the bytes of the spec's fields
+  using Key = std::pair<std::array<std::uint64_t, 5>, std::vector<std::uint64_t>>;  // all that chooses a plan
+  struct Hash {
+    std::size_t operator()(const Key& key) const;
+  };
+  std::unordered_map<Key, Plan, Hash> cache_;
 };
 
 }  // namespace mpi_gdr

@@ -26,37 +26,17 @@ std::int64_t to_nanoseconds(Time t) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
 }
 
-// Longer text is truncated.
-template <std::size_t N>
-class ShortText {
- public:
-  ShortText() {}
-  ShortText(const ShortText& other) { *this = other.view(); }
-  ShortText& operator=(const ShortText& other) {
-    *this = other.view();
-    return *this;
-  }
-  void operator=(std::string_view text) {
-    length_ = static_cast<std::uint16_t>(std::min(text.size(), N));
-    text.copy(data_, length_);
-  }
-  std::string_view view() const { return {data_, length_}; }
-
- private:
-  std::uint16_t length_ = 0;
-  char data_[N];
-};
-
 struct FlightEntry {
   static constexpr std::uint64_t kUnused = ~std::uint64_t{0};
   std::uint64_t id = kUnused;  // index among the process's entries
   std::uint64_t record = 0;    // index among the process's collectives; 0 for a message
   std::uint32_t group = 0;     // returned by FlightLog::add_group()
   Channel channel = Channel::Collective;
-  ShortText<40> name;        // "all_reduce"
-  ShortText<40> torch_name;  // in torch's profiler and analyzer: "_all_gather_base"
-  CallDetail detail;         // "float32[10] op=sum"
-  ShortText<24> algorithm;
+  // These texts live as long as the process.
+  std::string_view name;        // "all_reduce"
+  std::string_view torch_name;  // in torch's profiler and analyzer: "_all_gather_base"
+  CallDetail detail;            // "float32[10] op=sum"
+  std::string_view algorithm;
   // The first sequence number that a collective takes in its channel. For a message: the number of earlier
   // messages in the same direction with the same peer and tag.
   std::uint64_t sequence = 0;
@@ -104,7 +84,7 @@ class FlightLog {
       const std::uint64_t there = slot.entry.id;
       if (there != FlightEntry::kUnused && there > first + i) continue;  // a newer entry has the slot
       std::destroy_at(&slot.entry);
-      ::new (static_cast<void*>(&slot.entry)) FlightEntry{};  // does not clear the bytes of ShortText
+      ::new (static_cast<void*>(&slot.entry)) FlightEntry{};  // does not clear the bytes of TensorShapes
       slot.entry.id = first + i;
       slot.entry.record = record + (collective ? i : 0);
       slot.entry.channel = channel;

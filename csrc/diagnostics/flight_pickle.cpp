@@ -67,7 +67,7 @@ std::string analyzer_name(const FlightEntry& entry, const GroupInfo& group) {
       {"broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "all_gather", "all_reduce", "_all_gather_base",
        "all_gather_into_tensor_coalesced", "reduce_scatter", "reduce_scatter_tensor_coalesced",
        "_reduce_scatter_base", "gather", "scatter", "all_to_all", "barrier", "allreduce_coalesced"});
-  const std::string_view name = entry.torch_name.view().empty() ? entry.name.view() : entry.torch_name.view();
+  const std::string_view name = entry.torch_name.empty() ? entry.name : entry.torch_name;
   if (name == "all_reduce_coalesced") return "gloo:allreduce_coalesced";
   if (std::find(known.begin(), known.end(), name) == known.end() || uneven(name, entry, group))
     return "gloo:coalesced";  // matched by name only
@@ -119,7 +119,7 @@ void put_common(Dict& dict, const FlightEntry& entry, const GroupInfo& group) {
   dict.set("retired", entry.ended != 0);
   dict.set("timeout_ms", entry.timeout / 1'000'000);
   // Keys of our own.
-  dict.set("name", entry.name.view());
+  dict.set("name", entry.name);
   dict.set("detail", entry.detail.str());
   dict.set("bytes", entry.bytes);
   if (!entry.failed) return;
@@ -146,7 +146,7 @@ void put_entry(PickleWriter& out, const FlightEntry& entry, const GroupInfo& gro
     dict.set("p2p_seq_id", 0);
     dict.set("profiling_name", analyzer_name(entry, group));
     dict.set("sequences", entry.sequences);
-    dict.set("algorithm", entry.algorithm.view());
+    dict.set("algorithm", entry.algorithm);
   }
   put_common(dict, entry, group);
 }

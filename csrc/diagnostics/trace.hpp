@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/types.hpp"
@@ -24,11 +25,10 @@ namespace mpi_gdr {
 struct TracedOperation {
   std::uint64_t id = 0;                             // counts from 1 as operations start
   std::int64_t issued = 0, started = 0, ended = 0;  // ended 0: not yet
-  ShortText<40> name;                               // "all_reduce"
-  ShortText<40> group;
-  ShortText<24> algorithm;
-  ShortText<24> dtype;   // "float32"; empty: none
-  ShortText<96> detail;  // "float32[1024] op=sum"
+  // Views: of texts that live as long as the process.
+  std::string_view name, algorithm;  // "all_reduce", "ring"
+  std::string_view dtype;            // "float32"; empty: none
+  std::string group, detail;         // "0", "float32[1024] op=sum"
   std::uint64_t sequence = 0;
   std::uint64_t count = 0, bytes = 0;  // of this rank's contribution
   Channel channel = Channel::Collective;

@@ -98,11 +98,10 @@ std::string name_of(const TracedRound& round) {
 
 std::string arguments_of(const TracedOperation& o) {
   Object a;
-  a.number("operation", o.id).text("group", o.group.view());
-  if (o.channel != Channel::PointToPoint)
-    a.number("sequence", o.sequence).text("algorithm", o.algorithm.view());
-  if (!o.dtype.view().empty()) a.text("dtype", o.dtype.view()).number("count", o.count);
-  a.number("bytes", o.bytes).text("detail", o.detail.view());
+  a.number("operation", o.id).text("group", o.group);
+  if (o.channel != Channel::PointToPoint) a.number("sequence", o.sequence).text("algorithm", o.algorithm);
+  if (!o.dtype.empty()) a.text("dtype", o.dtype).number("count", o.count);
+  a.number("bytes", o.bytes).text("detail", o.detail);
   a.raw("queued_us", microseconds(o.started - o.issued));
   if (!o.ended) a.raw("unfinished", "true");
   if (o.failed) a.raw("failed", "true");
@@ -137,7 +136,7 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
     events.push_back({{0, queue.row_of(o->issued, o->started), -1, -1},
                       o->issued,
                       o->started,
-                      std::string(o->name.view()),
+                      std::string(o->name),
                       "queue",
                       Object().number("operation", o->id).end()});
   for (const TracedOperation& o : shot.operations) {
@@ -147,7 +146,7 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
     events.push_back({{channel + 1, rows[channel].row_of(o.started, end), -1, -1},
                       o.started,
                       end,
-                      std::string(o.name.view()),
+                      std::string(o.name),
                       "operation",
                       arguments_of(o)});
   }

@@ -57,7 +57,7 @@ void check(const CollectiveSpec& spec, std::string_view operation, const GroupSh
          " tensors");
 }
 
-void check(const std::vector<Call>& calls, const std::string& operation, const GroupShape& group) {
+void check(const std::vector<Call>& calls, std::string_view operation, const GroupShape& group) {
   std::uint64_t collectives = 0, messages = 0;
   for (const Call& call : calls) {
     if (const auto* message = std::get_if<MessageCall>(&call)) {
@@ -65,7 +65,7 @@ void check(const std::vector<Call>& calls, const std::string& operation, const G
       ++messages;
     } else {
       const CollectiveSpec& spec = spec_of(call);
-      check(spec, operation.empty() ? name(spec.collective) : std::string_view(operation), group);
+      check(spec, operation.empty() ? name(spec.collective) : operation, group);
       collectives += std::holds_alternative<ChainedCall>(call) ? 2 : 1;
     }
   }

@@ -44,7 +44,7 @@ struct GroupShape {
   const std::string& name;
   int rank, size, max_tag;
 };
-void check(const std::vector<Call>& calls, const std::string& operation, const GroupShape& group);
+void check(const std::vector<Call>& calls, std::string_view operation, const GroupShape& group);
 void check(const CollectiveSpec& spec, std::string_view operation, const GroupShape& group);
 // Tags differ between consecutive collectives and, if there are enough tags, between different calls.
 struct CollectiveTags {

@@ -63,9 +63,9 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const Phase& phase, 
 }
 
 void ProgramFactory::make_programs(const CollectiveCall& call, const Numbered& numbered,
-                                   const StreamTarget& target, std::string& algorithm, DeviceWork& work) {
+                                   const StreamTarget& target, DeviceWork& work) {
   const Plan plan = this->plan(call.spec, true, target.through_host);
-  algorithm = plan.algorithm->name;
+  numbered.algorithm = plan.algorithm->name;
   numbered.counters.all_to_alls += call.spec.collective == Collective::AllToAll && !plan.algorithm->shared;
   const Phases alone = plan.phases ? Phases{} : whole_of(call.spec, plan.schedule);
   const Phases& made = plan.phases ? *plan.phases : alone;

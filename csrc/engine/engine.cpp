@@ -9,12 +9,13 @@ constexpr const char* kShutDown = "the engine was shut down";
 
 class Counted {
  public:
-  explicit Counted(std::atomic<int>& count, int by = 1) : count_(count), by_(by) {
-    count_.fetch_add(by_, std::memory_order_acq_rel);
-  }
-  ~Counted() { count_.fetch_sub(by_, std::memory_order_acq_rel); }
+  explicit Counted(std::atomic<int>& count, int by = 1) : count_(count), by_(by) { add(by_); }
+  ~Counted() { add(-by_); }
 
  private:
+  void add(int by) {
+    if (by != 0) count_.fetch_add(by, std::memory_order_acq_rel);
+  }
   std::atomic<int>& count_;
   const int by_;
 };
@@ -96,7 +97,7 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
   const std::shared_ptr<Engine> self = shared_from_this();
   std::exception_ptr interruption;
   {
-    const Counted waiter(operation.waiters), caller(callers_);
+    const Counted waiter(operation.waiters, operation.background() ? 1 : 0), caller(callers_);
     auto deadline = operation.info().deadline;
     if (patience && *patience < deadline - Clock::now()) deadline = Clock::now() + *patience;
     Backoff backoff(crowding_);

@@ -47,7 +47,7 @@ void Group::describe(const std::string& description) {
   engine_.observers().each(observed_, [&](Observer& o, auto group) { o.describe(group, description); });
 }
 
-void Group::check(const std::vector<Call>& calls, const std::string& name) const {
+void Group::check(const std::vector<Call>& calls, std::string_view name) const {
   mpi_gdr::check(calls, name, shape());
 }
 
@@ -84,7 +84,7 @@ Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel, b
   }
 }
 
-void Group::check_open(const std::string& operation) const {
+void Group::check_open(std::string_view operation) const {
   if (failed()) fail(ErrorCode::Aborted, operation, ": ", failure());
   if (shut_) fail(ErrorCode::InvalidUsage, operation, ": group ", name(), " has been destroyed");
 }
@@ -92,12 +92,10 @@ void Group::check_open(const std::string& operation) const {
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
   check(calls, options.name);
   Issue issue{std::move(calls), options};
-  OperationInfo& info = issue.info;
-  static_cast<Description&>(info) = std::move(static_cast<Description&>(options));
   // The other ranks run the operation: this rank's next one must not match it.
   const auto refusal = [&](const char* why) {
-    std::string text = (info.name.empty() ? "an operation" : info.name) +
-                       (info.detail.empty() ? "" : ' ' + info.detail.str()) + ": " + why;
+    std::string text = std::string(options.name.empty() ? "an operation" : options.name) +
+                       (options.detail.empty() ? "" : ' ' + options.detail.str()) + ": " + why;
     fail_with("the group failed earlier: " + text, ErrorCode::System, options.stream);
     return text;
   };
@@ -106,7 +104,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
     {
       // One order for sequence numbers, the engine and a device's queues.
       std::lock_guard lock(issue_mutex_);
-      check_open(info.name);  // the rest uses the transport
+      check_open(options.name);  // the rest uses the transport
       operation = issue_locked(issue);
     }
     engine_.carry(operation, issue.begin_here);
@@ -124,8 +122,8 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
 }
 
 OperationPtr Group::issue_locked(Issue& issue) {
-  const IssueOptions& options = issue.options;
-  OperationInfo& info = issue.info;
+  IssueOptions& options = issue.options;
+  IssuedInfo& info = issue.info;
   const bool messages = issue.calls.empty() || std::holds_alternative<MessageCall>(issue.calls.front());
   info.channel = messages ? Channel::PointToPoint : options.channel;
   info.messages = messages ? static_cast<std::uint32_t>(issue.calls.size()) : 0;
@@ -150,7 +148,7 @@ OperationPtr Group::issue_locked(Issue& issue) {
                              [&](Observer& o, const auto& number) { o.refused(*operation, number); });
     one_finished();
     try {
-      static_cast<Description&>(info) = operation->info();
+      static_cast<Description&>(options) = operation->info();
     } catch (const std::bad_alloc&) {
     }
     Completer::Callbacks dropped;  // one owns the operation
@@ -170,7 +168,7 @@ OperationPtr Group::issue_locked(Issue& issue) {
 
 void Group::make_parts(Issue& issue) {
   const IssueOptions& options = issue.options;
-  OperationInfo& info = issue.info;
+  IssuedInfo& info = issue.info;
   std::vector<Operation::Part>& parts = issue.parts;
   const std::size_t requested = issue.calls.size();
   const Counters counted = issue.counters;
@@ -186,13 +184,12 @@ void Group::make_parts(Issue& issue) {
     info.sequences += resolved.sequences;
     info.bytes += resolved.bytes;
     issue.largest_buffer = std::max(issue.largest_buffer, resolved.largest_buffer);
-    const ProgramFactory::Numbered numbered{info.channel, resolved.record, issue.counters};
-    std::string algorithm;
+    std::string_view algorithm;
+    const ProgramFactory::Numbered numbered{info.channel, resolved.record, issue.counters, algorithm};
     if (options.stream) {
-      programs_.make_programs(std::get<CollectiveCall>(call), numbered, *options.stream, algorithm,
-                              issue.device);
+      programs_.make_programs(std::get<CollectiveCall>(call), numbered, *options.stream, issue.device);
     } else {
-      parts.push_back({programs_.make_part(call, numbered, algorithm)});
+      parts.push_back({programs_.make_part(call, numbered)});
     }
     if (const auto* message = std::get_if<MessageCall>(&call)) {
       turns_taken_ = turns_taken_ || options.gate;
@@ -200,7 +197,7 @@ void Group::make_parts(Issue& issue) {
         parts.back().execution = std::make_unique<GatedExecution>(std::move(parts.back().execution),
                                                                   options.gate, turns_.take(*message));
     }
-    if (i < requested) info.algorithm = std::move(algorithm);  // not an added barrier's
+    if (i < requested) info.algorithm = algorithm;  // not an added barrier's
     if (i + 1 == requested && ProgramFactory::barrier_is_due(counted, issue.counters)) {
       CollectiveCall barrier;
       barrier.spec = {Collective::Barrier, rank_, size_};
@@ -219,8 +216,8 @@ OperationPtr Group::make_operation(Issue& issue) {
             std::move(options.keepalive), std::move(issue.device.kept));
   const bool on_device = options.stream || options.gate;
   auto operation = std::allocate_shared<Operation>(
-      Recycled<Operation>(), shared_from_this(), std::move(issue.info), std::move(issue.parts),
-      std::move(options.keepalive), options.background || on_device, on_device);
+      Recycled<Operation>(), shared_from_this(), std::move(static_cast<Description&>(options)), issue.info,
+      std::move(issue.parts), std::move(options.keepalive), options.background || on_device, on_device);
   if (on_device)  // weak: the operation keeps neither
     operation->on_release_device([programs = std::weak_ptr<DeviceParts>(issue.device.programs),
                                   gate = std::weak_ptr<Gate>(options.gate)] {

@@ -63,7 +63,7 @@ class Group : public GroupState {
   void release_replays() const noexcept;
 
   // Throws the InvalidUsage that issue() would throw for these calls; `name` as in IssueOptions.
-  void check(const std::vector<Call>& calls, const std::string& name) const;
+  void check(const std::vector<Call>& calls, std::string_view name) const;
   // The choice of issue(), "ring". Throws as check() does, and where the group is closed or has failed.
   std::string algorithm(const CollectiveSpec& spec) const;
   std::vector<RivalChoices::Report> rival_report() const { return programs_.rival_report(); }
@@ -88,8 +88,8 @@ class Group : public GroupState {
   struct Issue {              // belongs to the issuing thread
     std::vector<Call> calls;  // a barrier may be appended
     IssueOptions& options;
-    OperationInfo info = {};  // moved into the operation
-    Counters counters = {};   // the group's, unless the operation is refused
+    IssuedInfo info = {};
+    Counters counters = {};  // the group's, unless the operation is refused
     std::uint64_t largest_buffer = 0;
     std::vector<Operation::Part> parts = {};
     DeviceWork device = {};
@@ -103,7 +103,7 @@ class Group : public GroupState {
   // Submits the device programs. If the device refuses, the group fails: the other ranks run the operation.
   void launch(Operation& operation, const DeviceWork& work, const StreamTarget& target);
   GroupShape shape() const { return {options_.name, rank_, size_, max_tag_}; }
-  void check_open(const std::string& operation) const;
+  void check_open(std::string_view operation) const;
 
   Engine& engine_;
   Observers::Groups observed_{};

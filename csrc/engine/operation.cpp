@@ -11,10 +11,11 @@ namespace mpi_gdr {
 
 constexpr std::string_view kAdaptive = "adaptive";  // Execution::chosen() names what it runs
 
-Operation::Operation(std::shared_ptr<GroupState> group, OperationInfo&& info, std::vector<Part> parts,
-                     std::shared_ptr<void> keepalive, bool background, bool on_device)
+Operation::Operation(std::shared_ptr<GroupState> group, Description&& description, const IssuedInfo& issued,
+                     std::vector<Part> parts, std::shared_ptr<void> keepalive, bool background,
+                     bool on_device)
     : group_(std::move(group)),
-      info_(std::move(info)),
+      info_{std::move(description), issued},
       parts_(std::move(parts)),
       background_(background),
       on_device_(on_device),

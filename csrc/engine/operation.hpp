@@ -23,8 +23,8 @@ class GroupState;
 inline constexpr const char* kNoMemoryForRecords =
     "this rank has no memory for the records of its operations (std::bad_alloc)";
 
-struct Description {               // for observers and messages
-  std::string name;                // "all_reduce"
+struct Description {               // for observers and messages; views must live as long as the process
+  std::string_view name;           // "all_reduce"
   CallDetail detail;               // "float32[1048576] op=sum"
   std::string_view profiler_name;  // torch's profiler's name without the backend: "_all_gather_base"
   TensorShapes inputs, outputs;
@@ -32,8 +32,8 @@ struct Description {               // for observers and messages
   std::uint64_t item_size = 1;  // bytes
 };
 
-struct OperationInfo : Description {
-  std::string algorithm;  // "ring"
+struct IssuedInfo {            // set when it is issued
+  std::string_view algorithm;  // "ring"; never freed
   Channel channel = Channel::Collective;
   std::uint64_t sequence = 0;   // its first one on the channel
   std::uint64_t sequences = 0;  // how many it uses; 0: messages
@@ -43,14 +43,17 @@ struct OperationInfo : Description {
   Clock::time_point issued, deadline;
 };
 
+struct OperationInfo : Description, IssuedInfo {};
+
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
   struct Part {
     std::unique_ptr<Execution> execution;
     bool done = false;
   };
-  Operation(std::shared_ptr<GroupState> group, OperationInfo&& info, std::vector<Part> parts,
-            std::shared_ptr<void> keepalive, bool background, bool on_device = false);
+  Operation(std::shared_ptr<GroupState> group, Description&& description, const IssuedInfo& issued,
+            std::vector<Part> parts, std::shared_ptr<void> keepalive, bool background,
+            bool on_device = false);
 
   const OperationInfo& info() const { return info_; }
   std::string_view algorithm() const {  // `adaptive` is replaced once decided
@@ -85,9 +88,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // Stored before a host thread waits, which throws the failure; never cleared.
   std::atomic<bool> has_host_waiter{false};
   std::atomic<bool> settled{false};  // MpiWork::settle() has run: epilogues are done or have failed
-  std::atomic<int> waiters{0};       // threads that will release the buffers; if none, see Engine::Releases
-  std::atomic<bool> urgent{false};   // the progress thread must not leave it to its caller, or it has ended
-  Observers::Numbers numbers{};      // see Observers; by the issuing thread, then with the role
+  std::atomic<int> waiters{0};      // background: threads that will release the buffers; see Engine::Releases
+  std::atomic<bool> urgent{false};  // the progress thread must not leave it to its caller, or it has ended
+  Observers::Numbers numbers{};     // see Observers; by the issuing thread, then with the role
 
   bool keeps_to_memory() const;  // of all parts; before the submission, then with the role
 

@@ -47,10 +47,9 @@ Reach ProgramFactory::reach(bool on_device) const {
   return options_.group.topology ? Reach::Nodes : options_.group.node->reach();
 }
 
-std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Numbered& numbered,
-                                                     std::string& algorithm) {
+std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Numbered& numbered) {
   if (const auto* message = std::get_if<MessageCall>(&call)) {
-    algorithm = transport_.message_path();
+    numbered.algorithm = transport_.message_path();
     return std::make_unique<MessageExecution>(*message, transport_);
   }
   if (const auto* chained = std::get_if<ChainedCall>(&call)) {
@@ -59,16 +58,15 @@ std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Num
       const std::optional<CollectiveCall> second = next();
       return second ? make_second(*second, channel, first) : nullptr;
     };
-    return std::make_unique<ChainedExecution>(make_collective(chained->first, numbered, algorithm),
-                                              std::move(next));
+    return std::make_unique<ChainedExecution>(make_collective(chained->first, numbered), std::move(next));
   }
-  return make_collective(std::get<CollectiveCall>(call), numbered, algorithm);
+  return make_collective(std::get<CollectiveCall>(call), numbered);
 }
 
-std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall& c, const Numbered& numbered,
-                                                           std::string& algorithm) {
+std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall& c,
+                                                           const Numbered& numbered) {
   const Plan plan = this->plan(c.spec);
-  algorithm = plan.algorithm->name;
+  numbered.algorithm = plan.algorithm->name;
   numbered.counters.all_to_alls += c.spec.collective == Collective::AllToAll && !plan.algorithm->shared;
   if (plan.then) return make_by_nodes(c, plan, numbered);
   if (!plan.schedule) {
@@ -154,7 +152,7 @@ std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const 
     binding.send_counts = c.spec.send_counts;
     binding.recv_counts = c.spec.recv_counts;
   }
-  return std::make_unique<HostExecution>(plan.schedule, binding, transport_, *options_.scratch);
+  return std::make_unique<HostExecution>(plan.schedule, std::move(binding), transport_, *options_.scratch);
 }
 
 // All messages may go one way, which no rank can detect: a barrier bounds the senders' lead.

@@ -52,11 +52,12 @@ class ProgramFactory {
     Channel channel;
     CallRecord call;  // empty for messages
     Counters& counters;
+    std::string_view& algorithm;
   };
-  std::unique_ptr<Execution> make_part(const Call& call, const Numbered& numbered, std::string& algorithm);
+  std::unique_ptr<Execution> make_part(const Call& call, const Numbered& numbered);
   // Appends the call's programs to `work`, whose list exists.
   void make_programs(const CollectiveCall& call, const Numbered& numbered, const StreamTarget& target,
-                     std::string& algorithm, DeviceWork& work);
+                     DeviceWork& work);
   static bool barrier_is_due(const Counters& before, const Counters& now);
   const CollectiveTags& tags() const { return tags_; }
 
@@ -83,8 +84,7 @@ class ProgramFactory {
     return options_.planner->plan(spec, !on_device && has_native(spec), reach(on_device),
                                   topology(spec, on_device), by_host);
   }
-  std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Numbered& numbered,
-                                             std::string& algorithm);
+  std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Numbered& numbered);
   // An all_to_all in two levels, on a rank that shares its node.
   std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const Plan& first,
                                            const Numbered& numbered);

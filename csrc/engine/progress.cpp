@@ -82,7 +82,8 @@ bool Progress::take_in(Clock::time_point now, const Operation* only) {
   if (!outstanding_.take(arrived_, only)) return false;
   for (OperationPtr& operation : arrived_) operation->group().windows().enqueue(operation);
   for (OperationPtr& operation : arrived_)  // an earlier start may take long
-    start(operation->group(), &operation == &arrived_.front() ? now : Clock::now());
+    start(operation->group(), operation->info().channel,
+          &operation == &arrived_.front() ? now : Clock::now());
   for (OperationPtr& operation : arrived_)
     if (!operation->started)
       operation->queued = queued_.emplace(operation->info().deadline, operation).second;
@@ -90,10 +91,10 @@ bool Progress::take_in(Clock::time_point now, const Operation* only) {
   return true;
 }
 
-void Progress::start(GroupState& group, Clock::time_point now) {
+void Progress::start(GroupState& group, Channel channel, Clock::time_point now) {
   do {
     started_.clear();
-    group.windows().start_ready(started_);
+    group.windows().start_ready(channel, started_);
     for (OperationPtr& operation : started_) {  // first advances post in the order of issue
       const auto start = std::max(now, operation->info().issued);  // it may be issued after `now`
       operation->note_start(start);
@@ -126,7 +127,7 @@ bool Progress::poll_active(Clock::time_point now, const Operation* awaited) {
       active_.pop_back();
       ++traffic_.ended;
       moved = true;
-      start(ended->group(), ended->finished_at());  // freed its place in the window
+      start(ended->group(), ended->info().channel, ended->finished_at());  // freed its place in the window
       if (ended.get() == awaited && ++brief_ < kPollAllEvery) break;
     } else {
       moved |= active_[i]->rounds_done() != before;
@@ -170,7 +171,7 @@ bool Progress::was_complete(Operation& operation) {
 // True if the operation has ended.
 bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
   if (outstanding_.stopped()) return false;  // after shutdown() the transport must not be called
-  set_current(operation);
+  if (!operation->keeps_to_memory()) set_current(operation);
   endings_.observers().each(operation->numbers, [](Observer& o, const auto& number) { o.entered(number); });
   GroupState& group = operation->group();
   std::exception_ptr error;
@@ -253,7 +254,8 @@ void Progress::close(GroupState& group) {
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
   try {
-    start(group, now);  // empties its window of finished ones
+    for (int c = 0; c < kChannelCount; ++c)  // empties its windows of finished ones
+      start(group, static_cast<Channel>(c), now);
   } catch (const std::bad_alloc&) {
     fail_out_of_memory();
   }

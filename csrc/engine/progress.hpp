@@ -34,7 +34,7 @@ class Progress {
   std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);  // may own nothing
   bool stuck() const;                                  // a pass has lasted longer than `stuck_grace`
   const Traffic& traffic() const { return traffic_; }  // to be read with the role
-  // The operation being advanced, or the last one that has not ended; may be null.
+  // The operation being advanced, or the last one that has not ended, if it calls a library; may be null.
   OperationPtr current() const;
 
   // --- with the role ---
@@ -57,7 +57,7 @@ class Progress {
   // With the role. `only`: see try_begin().
   bool pass(const Operation* only, const Operation* awaited = nullptr);
   bool take_in(Clock::time_point now, const Operation* only);
-  void start(GroupState& group, Clock::time_point now);
+  void start(GroupState& group, Channel channel, Clock::time_point now);
   bool poll_active(Clock::time_point now, const Operation* awaited);
   void note_earliest_deadline();  // of active_
   bool advance(const OperationPtr& operation, Clock::time_point now);

@@ -22,22 +22,20 @@ class Windows {  // queued and running operations of a group, by channel; with t
   bool any_waits() const {
     return std::any_of(windows_.begin(), windows_.end(), [](const Window& w) { return !w.waiting.empty(); });
   }
-  void start_ready(std::vector<OperationPtr>& started) {
-    for (int c = 0; c < kChannelCount; ++c) {
-      auto& [waiting, running] = windows_[c];
-      const bool bounded = static_cast<Channel>(c) != Channel::PointToPoint;
-      while (!running.empty() && running.front()->finished()) running.pop_front();
-      while (!waiting.empty()) {
-        const OperationInfo& info = waiting.front()->info();
-        // One operation may exceed the window.
-        if (bounded && !running.empty() &&
-            info.sequence + info.sequences - running.front()->info().sequence >
-                std::max(in_flight_, info.sequences))
-          break;
-        if (bounded) running.push_back(waiting.front());
-        started.push_back(std::move(waiting.front()));
-        waiting.pop_front();
-      }
+  void start_ready(Channel channel, std::vector<OperationPtr>& started) {
+    auto& [waiting, running] = windows_[static_cast<int>(channel)];
+    const bool bounded = channel != Channel::PointToPoint;
+    while (!running.empty() && running.front()->finished()) running.pop_front();
+    while (!waiting.empty()) {
+      const OperationInfo& info = waiting.front()->info();
+      // One operation may exceed the window.
+      if (bounded && !running.empty() &&
+          info.sequence + info.sequences - running.front()->info().sequence >
+              std::max(in_flight_, info.sequences))
+        break;
+      if (bounded) running.push_back(waiting.front());
+      started.push_back(std::move(waiting.front()));
+      waiting.pop_front();
     }
   }
 

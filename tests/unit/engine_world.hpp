@@ -132,8 +132,8 @@ inline IssueOptions foreground() {
   return options;
 }
 
-inline IssueOptions named(std::string name, IssueOptions options) {
-  options.name = std::move(name);
+inline IssueOptions named(std::string_view name, IssueOptions options) {
+  options.name = name;
   return options;
 }
 

@@ -63,18 +63,18 @@ int steady_allocations(Collective collective, bool node, int size = 2) {
 }  // namespace
 
 TEST(operations_allocate_little_in_the_steady_state) {
-  // The operation reuses the memory of an earlier one. Shared memory: its part, the list of parts, lanes and
-  // counts of the running schedule. Messages: also the lists of those in flight, and a reduction's sources.
+  // The operation reuses the memory of an earlier one. Shared memory: its part and the list of parts.
+  // Messages: also the lists of those in flight, and a reduction's sources.
   const auto expect = [](Collective collective, int shared, int messages) {
     const int operation = kRecycles ? 0 : 1;
     CHECK(steady_allocations(collective, true) <= shared + operation);
     CHECK(steady_allocations(collective, false) <= messages + operation);
   };
   for (const Collective reduction : {Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter})
-    expect(reduction, 4, 12);
+    expect(reduction, 2, 11);
   for (const Collective movement : {Collective::Broadcast, Collective::AllGather, Collective::Gather,
                                     Collective::Scatter, Collective::Barrier})
-    expect(movement, 4, 10);
+    expect(movement, 2, 9);
   expect(Collective::AllToAll, 36, 24);  // its plan depends on the counts of each pair and is not cached
 }
 

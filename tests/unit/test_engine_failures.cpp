@@ -135,15 +135,14 @@ TEST(an_operation_behind_one_that_has_not_begun_everywhere_reports_it) {
     void abandon() noexcept override {}
   };
   World world(1);
-  OperationInfo info;
-  info.name = "all_reduce";
+  IssuedInfo info;
   info.sequences = 1;
   info.issued = Clock::now();
   info.deadline = info.issued + 100ms;
   std::vector<Operation::Part> parts;
   parts.push_back({std::make_unique<Behind>()});
   const auto op =
-      std::make_shared<Operation>(world.ranks[0].group, std::move(info), std::move(parts), nullptr, true);
+      std::make_shared<Operation>(world.ranks[0].group, Description{}, info, std::move(parts), nullptr, true);
   world.ranks[0].engine->submit(op);
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error,
                "an earlier operation of the group has not begun on all");

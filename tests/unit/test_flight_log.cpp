@@ -157,7 +157,7 @@ TEST(it_can_be_read_while_it_is_written) {
     const auto shot = log.snapshot();
     CHECK(shot.entries.size() <= 8);
     for (std::size_t e = 0; e < shot.entries.size(); ++e) {
-      CHECK(shot.entries[e].name.view() == "all_reduce");
+      CHECK(shot.entries[e].name == "all_reduce");
       CHECK(e == 0 || shot.entries[e - 1].id < shot.entries[e].id);
     }
   }
@@ -185,7 +185,7 @@ TEST(operations_leave_their_states) {
     if (e.channel == Channel::PointToPoint) {
       CHECK(e.sequence < 2 && e.tag == 7 && e.bytes == 1);
     } else {
-      CHECK(e.bytes == 400 && e.sequences == 1 && e.sequence < 3 && !e.algorithm.view().empty());
+      CHECK(e.bytes == 400 && e.sequences == 1 && e.sequence < 3 && !e.algorithm.empty());
     }
   }
   world.close();

@@ -213,7 +213,7 @@ TEST(a_call_that_waits_for_an_earlier_one_reports_it) {
     binding.rivals = {choices.back().get(), 1, own.size() * 4};
     binding.call.collective = Collective::AllReduce;
     executions.push_back(std::make_unique<HostExecution>(
-        planner.plan(spec, false, nodes[r]->reach()).schedule, binding, *transports[r], pool));
+        planner.plan(spec, false, nodes[r]->reach()).schedule, std::move(binding), *transports[r], pool));
   }
   for (int i = 0; i < 4; ++i) CHECK(!executions[i % 2]->advance());
   for (const auto& execution : executions)

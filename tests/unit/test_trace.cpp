@@ -211,8 +211,8 @@ void check_job(bool node, const char* algorithm) {
     CHECK(shot.rounds.size() == kOperations * schedule->rounds.size());
     std::map<std::tuple<std::uint64_t, std::uint32_t, int>, const TracedRound*> before;
     for (const TracedOperation& o : shot.operations) {
-      CHECK(o.name.view() == "all_reduce" && o.algorithm.view() == algorithm && o.dtype.view() == "float32");
-      CHECK(o.count == kCount && o.bytes == 4 * kCount && o.group.view() == "test" && !o.failed);
+      CHECK(o.name == "all_reduce" && o.algorithm == algorithm && o.dtype == "float32");
+      CHECK(o.count == kCount && o.bytes == 4 * kCount && o.group == "test" && !o.failed);
       CHECK(o.sequence == o.id - 1);  // in issue order
       CHECK(o.issued <= o.started && o.started <= o.ended);
     }

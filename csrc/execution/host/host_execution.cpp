@@ -12,16 +12,15 @@ constexpr std::size_t kMostWork = std::size_t{4} << 20;
 
 }  // namespace
 
-HostExecution::HostExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
-                             ScratchPool& pool)
+HostExecution::HostExecution(SchedulePtr schedule, Binding&& binding, Transport& transport, ScratchPool& pool)
     : schedule_(std::move(schedule)),
       plan_(schedule_.get()),
-      binding_(binding),
+      binding_(std::move(binding)),
       transport_(transport),
-      scratch_(pool.take(schedule_->scratch_count * item_size(binding.dtype))),
-      lanes_(schedule_->lanes.size()) {
+      scratch_(pool.take(schedule_->scratch_count * item_size(binding_.dtype))),
+      lanes_(schedule_->lanes.size(), &memory_) {
   binding_.scratch = scratch_.get();
-  if (schedule_->shared) shared_.emplace(*schedule_, binding_, pool);
+  if (schedule_->shared) shared_.emplace(*schedule_, binding_, pool, memory_);
 }
 
 bool HostExecution::advance() {

@@ -2,6 +2,7 @@
 // thread. Lanes advance independently: one reduces while the messages of others travel.
 #pragma once
 
+#include <memory_resource>
 #include <optional>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace mpi_gdr {
 class HostExecution : public Execution {
  public:
   // `binding.scratch` is taken from `pool`. `transport` and `pool` must outlive the execution.
-  HostExecution(SchedulePtr schedule, const Binding& binding, Transport& transport, ScratchPool& pool);
+  HostExecution(SchedulePtr schedule, Binding&& binding, Transport& transport, ScratchPool& pool);
 
   bool advance() override;
   std::vector<int> pending_peers() const override;
@@ -45,7 +46,9 @@ class HostExecution : public Execution {
   Binding binding_;
   Transport& transport_;
   ScratchPool::Block scratch_;
-  std::vector<LaneState> lanes_;
+  std::byte room_[512];  // enough for short schedules
+  std::pmr::monotonic_buffer_resource memory_{room_, sizeof room_};
+  std::pmr::vector<LaneState> lanes_;
   std::vector<const void*> sources_;         // of the current step, kept to save the allocation
   std::optional<SharedSteps> shared_;        // if the schedule needs them
   std::unique_ptr<RoundObserver> observer_;  // null: none

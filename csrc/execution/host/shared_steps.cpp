@@ -18,7 +18,8 @@ std::uint64_t stamp(std::uint64_t generation, std::uint64_t notices) { return (g
 
 }  // namespace
 
-SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool)
+SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool,
+                         std::pmr::memory_resource& memory)
     : schedule_(&schedule),
       binding_(binding),
       node_(*binding.node),
@@ -29,7 +30,9 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
       pool_(pool),
       lanes_(schedule.lanes.size()),
       ranks_(node_.members().size()),
-      counts_(lanes_ + lanes_ * ranks_ + ranks_) {
+      counts_(lanes_ + lanes_ * ranks_ + ranks_, &memory),
+      addresses_(&memory),
+      sources_(&memory) {
   set_agrees(node_.rank());
   static_assert(kMaxLanes <= shm::kSlotLanes);
   MPI_GDR_CHECK(channel_ < shm::kSlotChannels);
@@ -305,15 +308,12 @@ void SharedSteps::run(const Step& step) {
 void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   const std::size_t item = item_size(binding_.dtype);
   const Address dst = resolve(step.dst);
-  // Per thread: they keep their memory between operations.
-  thread_local std::vector<Address> addresses;
-  thread_local std::vector<const void*> sources;
-  addresses.clear();
-  addresses.reserve(step.source_count);
+  addresses_.clear();
+  addresses_.reserve(step.source_count);
   std::size_t apart = dst.here ? 0 : 1;  // number of slices that pass through the bounce buffer
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
-    addresses.push_back(resolve(schedule_->source(step, k)));
-    apart += addresses.back().here ? 0 : 1;
+    addresses_.push_back(resolve(schedule_->source(step, k)));
+    apart += addresses_.back().here ? 0 : 1;
   }
   const std::size_t count = static_cast<std::size_t>(step.dst.count);
   std::size_t each = count;
@@ -321,20 +321,20 @@ void SharedSteps::reduce(const Step& step, ReduceArgs args) {
     each = std::min(count, std::max(kBounceBytes / apart, kLeastPiece) / item);
     if (!bounce_.get()) bounce_ = pool_.take(std::max(kBounceBytes, kLeastPiece * (ranks_ + 1)));
   }
-  sources.resize(addresses.size());
-  args.sources = sources.data();
-  args.source_count = static_cast<int>(sources.size());
+  sources_.resize(addresses_.size());
+  args.sources = sources_.data();
+  args.source_count = static_cast<int>(sources_.size());
   for (std::size_t at = 0; at < count; at += each) {
     args.count = std::min(each, count - at);
     const std::size_t bytes = args.count * item, offset = at * item;
     auto* room = static_cast<std::byte*>(bounce_.get());
-    for (std::size_t k = 0; k < addresses.size(); ++k) {
-      if (addresses[k].here) {
-        sources[k] = addresses[k].here + offset;
+    for (std::size_t k = 0; k < addresses_.size(); ++k) {
+      if (addresses_[k].here) {
+        sources_[k] = addresses_[k].here + offset;
         continue;
       }
-      node_.read(addresses[k].owner, room, addresses[k].there + offset, bytes);
-      sources[k] = room;
+      node_.read(addresses_[k].owner, room, addresses_[k].there + offset, bytes);
+      sources_[k] = room;
       room += each * item;
     }
     args.dst = dst.here ? dst.here + offset : room;

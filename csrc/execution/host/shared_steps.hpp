@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "device/device.hpp"
@@ -16,7 +17,8 @@ namespace mpi_gdr {
 class SharedSteps {
  public:
   // All arguments must outlive this object.
-  SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool);
+  SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool,
+              std::pmr::memory_resource& memory);
 
   // True once all ranks have ended the slot's earlier use and schedule() is chosen. Exposes our buffers.
   bool begin();
@@ -79,7 +81,9 @@ class SharedSteps {
   ScratchPool::Block bounce_;  // pieces of others' memory that is not mapped
   // One allocation: our Signals by lane; consumed Signals by lane and place; by place, whether calls agree.
   const std::size_t lanes_, ranks_;
-  std::vector<std::uint64_t> counts_;
+  std::pmr::vector<std::uint64_t> counts_;
+  std::pmr::vector<Address> addresses_;  // with sources_: of the current Reduce, kept to save the allocation
+  std::pmr::vector<const void*> sources_;
   std::uint64_t& notices(int lane) { return counts_[static_cast<std::size_t>(lane)]; }
   std::uint64_t& consumed(int lane, int peer) {
     return counts_[lanes_ + static_cast<std::size_t>(lane) * ranks_ + node_.place(peer)];
