@@ -96,7 +96,8 @@ def create_backend(
 
 def cuda_info() -> mpi_backend.reports.CudaInfo:
     """The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a
-    description of each), `problem` (why there is none). Loads the library, starts no device."""
+    description of each), `problem` (why there is none), `nccl` (the version in this process, or why none is
+    used). Loads the library, starts no device."""
 
 def device_group_memory(address: int) -> tuple[int, int, int] | None:
     """For tests: the bytes in use, the bytes reserved and the number of segments of the device group memory

@@ -145,6 +145,7 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
     def cuda() -> None:
         found = _C.cuda_info()
         report["cuda"]["devices"] = found["devices"]
+        report["cuda"]["nccl"] = found["nccl"]
         report["cuda"]["problem"] = report["cuda"]["problem"] or found["problem"]
 
     def algorithms() -> None:
@@ -273,7 +274,7 @@ def cuda_build(record: BuildInfo) -> CudaBuild:
     for the reason in `problem`."""
     cuda = record.get("cuda")
     built = f"with {cuda['version']} for {', '.join(cuda['architectures'])}" if cuda else None
-    return {"built": built, "devices": [], "problem": None if built else record.get("no_cuda")}
+    return {"built": built, "devices": [], "problem": None if built else record.get("no_cuda"), "nccl": None}
 
 
 def message_paths(variables: list[EnvVariable]) -> dict[str, str]:

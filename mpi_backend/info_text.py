@@ -93,6 +93,8 @@ def rows_of(report: InfoReport) -> list[tuple[str, str | None]]:
         rows.append(("accelerator", text))
     library = f"built {cuda['built']}" if cuda["built"] else "not built"
     rows.append(("cuda", "; ".join(filter(None, [library, *cuda["devices"], cuda["problem"]]))))
+    if cuda["devices"]:
+        rows.append(("nccl", f"inside a node: {cuda['nccl']}"))
     origins = {row["origin"] for name in TABLES for row in report["algorithms"][name]}
     if origins:
         rows.append(("algorithms", f"{', '.join(sorted(origins))} table (--size N shows them for N ranks)"))

@@ -29,13 +29,14 @@ class MpiInfo(TypedDict):
 
 class CudaInfo(TypedDict):
     """The CUDA library. `built`: its targets; None: not loaded, for the reason in `problem`. `queues`: why
-    CUDA_DEVICE_MAX_CONNECTIONS is too small."""
+    CUDA_DEVICE_MAX_CONNECTIONS is too small. `nccl`: its version in this process, or why it is not used."""
 
     library: str | None
     built: str | None
     devices: list[str]
     problem: str | None
     queues: str | None
+    nccl: str
 
 
 class EnvVariable(TypedDict):
@@ -176,6 +177,7 @@ class CudaBuild(TypedDict):
     built: str | None
     devices: list[str]
     problem: str | None
+    nccl: str | None
 
 
 class AlgorithmTables(TypedDict):

@@ -352,6 +352,7 @@ void MpiBackend::shutdown() {
     }
     group_->engine().close(*group_);
     group_->share_devices(nullptr);
+    group_->share_library(nullptr);
     this_job().group_closed(*group_);
   });
 }

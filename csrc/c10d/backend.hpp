@@ -165,16 +165,21 @@ class MpiBackend : public c10d::Backend {
   // Calls hand_over() and binds `work`. `accelerator`: some tensor, joined messages' too, is not on the host.
   void issue(MpiWork& work, TensorCall& call, IssueOptions& options, bool accelerator,
              std::shared_ptr<StreamResult> result);
-  // Before the first collective on an accelerator: tries messages of device memory, and exchanges handles of
-  // staging memory inside a node. Blocks. Postponed while a stream of any rank waits for a message.
+  // Before the first collective on an accelerator: tries messages of device memory, and sets up NCCL inside a
+  // node. Before the first that NCCL does not carry: exchanges handles of staging memory there. Blocks.
+  // Postponed while a stream of any rank waits for a message.
   void share_devices(const TensorCall& call);
   void try_messages(const TensorCall& call);
-  // `inside`: shares memory inside each node of this topology; null: in the whole group.
+  // `inside`: inside each node of this topology; null: in the whole group. False: not with NCCL.
+  bool share_library(const TensorCall& call, const Topology* inside);
   void share_memory(const TensorCall& call, const Topology* inside);
+  std::vector<int> members_here(const Topology* inside) const;
   // Returns each rank's value, by rank. Blocks.
   template <typename T>
   std::vector<T> all_gather_on_host(const T& own);
   bool all_say_so(bool own);
+  // "rank 2: ..." of the first rank whose reason is not empty, cut to 239 bytes; "": none. Blocks.
+  std::string first_reason(const std::string& own);
   // Blocks until collectives on an accelerator, and messages that streams wait for, are over and copied back.
   void wait_for_accelerator();
   WorkPtr message(Tensors& tensors, int peer, int tag, bool send, const char* what);
@@ -204,7 +209,8 @@ class MpiBackend : public c10d::Backend {
 
   Devices devices_;
   std::mutex sharing_mutex_;
-  std::atomic<bool> devices_shared_{false};  // or cannot be shared
+  enum class Sharing : std::uint8_t { Nothing, Library, Done };  // what the devices share, or cannot
+  std::atomic<Sharing> sharing_{Sharing::Nothing};
 
   std::mutex mutex_;  // guards all below, except atomics
   std::optional<Block> block_;

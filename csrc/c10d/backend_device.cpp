@@ -1,7 +1,9 @@
 // Calls on a device's tensors: what is submitted to streams, and in which order (docs/device.md).
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 
+#include <cstring>
 #include <numeric>
 #include <optional>
 
@@ -13,6 +15,7 @@
 #include "common/log.hpp"
 #include "job/device_failure.hpp"
 #include "transport/ipc/device_node.hpp"
+#include "transport/nccl/communicator.hpp"
 
 namespace mpi_gdr::torch_binding {
 namespace {
@@ -73,25 +76,50 @@ bool MpiBackend::all_say_so(bool own) {
   return all;
 }
 
+std::string MpiBackend::first_reason(const std::string& own) {
+  std::array<char, 240> text{};
+  own.copy(text.data(), text.size() - 1);
+  const auto all = all_gather_on_host(text);
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (all[r][0])
+      return "rank " + std::to_string(r) + ": " +
+             std::string(all[r].data(), strnlen(all[r].data(), all[r].size()));
+  return "";
+}
+
 void MpiBackend::share_devices(const TensorCall& call) {
-  if (devices_shared_.load(std::memory_order_acquire)) return;
+  const auto is_ready = [&] {
+    const Sharing so_far = sharing_.load(std::memory_order_acquire);
+    return so_far == Sharing::Done || (so_far == Sharing::Library && group_->by_library(call.calls));
+  };
+  if (is_ready()) return;
   const std::lock_guard lock(sharing_mutex_);
-  if (devices_shared_.load(std::memory_order_relaxed)) return;
+  if (is_ready()) return;
+  const bool first = sharing_.load(std::memory_order_relaxed) == Sharing::Nothing;
   const Topology* const topology = group_->topology().get();
   const bool inside = topology && topology->two_level();
   // Equal on all ranks.
   const bool shares = size_ > 1 && (topology ? inside : group_->node() != nullptr);
-  const bool tries = size_ > 1 && devices_.gpu_aware();
+  const bool tries = size_ > 1 && devices_.gpu_aware() && first;
   if (shares || tries) {
     if (call.streams && call.streams->capturing(call.streams->current()))
       fail(ErrorCode::InvalidUsage, call.name,
            ": the current stream is being captured into a graph, and this is the first "
            "collective of group ",
-           group_->name(), " on a device, which blocks: run one of it before the capture");
+           group_->name(),
+           " on a device, or the first that NCCL does not carry, which blocks: run one of it "
+           "before the capture");
     // A wait for the device would wait for the message, which the peer may send only after this call.
     if (!all_say_so(!Gate::any_holds_a_stream())) return;  // on all ranks, until a later call
   }
   if (tries) try_messages(call);
+  if (!shares && size_ > 1 && !topology && Env::get().node_engine == NodeEngine::Nccl)
+    fail(ErrorCode::InvalidUsage, call.name, ": MPI_GDR_NODE=nccl, but the ranks of group ", group_->name(),
+         " share no host memory, or MPI_GDR_SHM=off");
+  if (first && shares && share_library(call, inside ? topology : nullptr)) {
+    sharing_.store(Sharing::Library, std::memory_order_release);
+    if (group_->by_library(call.calls)) return;
+  }
   if (shares)
     share_memory(call, inside ? topology : nullptr);
   else if (size_ > 1 && !topology)
@@ -100,7 +128,96 @@ void MpiBackend::share_devices(const TensorCall& call) {
                         ? "MPI_GDR_SHM=off"
                         : "the ranks share no host memory either, because they are more than 256, or in "
                           "several PID namespaces (docker --pid=host)");
-  devices_shared_.store(true, std::memory_order_release);
+  sharing_.store(Sharing::Done, std::memory_order_release);
+}
+
+std::vector<int> MpiBackend::members_here(const Topology* inside) const {
+  if (inside) return inside->members(inside->node(rank_));
+  std::vector<int> members(static_cast<std::size_t>(size_));
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
+bool MpiBackend::share_library(const TensorCall& call, const Topology* inside) {
+  const NodeEngine wanted = Env::get().node_engine;
+  if (wanted == NodeEngine::Own) return false;
+  const std::vector<int> members = members_here(inside);
+  const int place = inside ? inside->place(rank_) : rank_, size = static_cast<int>(members.size());
+  struct Offer {
+    ipc::Ticket flags;
+    int version;
+  } offer{};
+  nccl::UniqueId id{};
+  std::unique_ptr<ipc::NodeFlags> flags;
+  std::shared_ptr<nccl::Communicator> communicator;
+  std::string why = "nothing serves these devices";
+  const nccl::Library* const library = call.streams ? nccl::find_library(why) : nullptr;
+  // Each step is one that all ranks have agreed to. The reason is that of the first rank which cannot take
+  // it.
+  const auto step = [&](auto&& take) {
+    if (library) why.clear();
+    try {
+      if (library) take();
+    } catch (const std::exception& e) {
+      why = e.what();
+    }
+    return first_reason(why);
+  };
+  std::optional<c10::DeviceGuard> guard;  // NCCL takes the thread's current device
+  std::string reason = step([&] {
+    guard.emplace(call.streams->where());
+    flags = std::make_unique<ipc::NodeFlags>(place, size, members);
+    offer = {flags->ticket(), library->version};
+    call.streams->device().identity().copy(offer.flags.identity.data(), offer.flags.identity.size());
+  });
+  const bool loaded = reason.empty();
+  bool alone = true;  // on their devices
+  if (loaded) {
+    const std::vector<Offer> offers = all_gather_on_host(offer);
+    reason = step([&] {
+      for (const int r : members) {
+        const Offer& theirs = offers[static_cast<std::size_t>(r)];
+        alone &= r == rank_ || theirs.flags.identity != offer.flags.identity;
+        if (!flags->attach(inside ? inside->place(r) : r, theirs.flags))
+          fail(ErrorCode::System, "the flags of rank ", r,
+               " cannot be mapped: a node needs one PID namespace");
+        if (theirs.version != library->version)
+          fail(ErrorCode::System, "NCCL ", nccl::version_text(library->version), ", but that of rank ", r,
+               " is ", nccl::version_text(theirs.version));
+      }
+      if (!alone) fail(ErrorCode::System, "another rank uses ", call.streams->where().str(), ", too");
+    });
+    alone = all_say_so(alone);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    if (reason.empty())
+      reason = step([&] {
+        if (place == 0 && library->GetUniqueId(&id) != nccl::kSuccess)
+          fail(ErrorCode::System, "ncclGetUniqueId has failed");
+      });
+    if (reason.empty()) {
+      id = all_gather_on_host(id)[static_cast<std::size_t>(members[0])];
+      reason = step([&] {
+        communicator =
+            nccl::Communicator::make(*library, call.streams->device(), id, std::move(flags), deadline);
+      });
+    }
+    if (reason.empty()) reason = step([&] { communicator->warm_up(deadline); });
+  }
+  if (!reason.empty()) {
+    if (communicator) communicator->abort();
+    if (wanted == NodeEngine::Nccl)
+      fail(ErrorCode::InvalidUsage, call.name,
+           ": MPI_GDR_NODE=nccl, but NCCL cannot carry the collectives of group ", group_->name(), ": ",
+           reason);
+    static std::atomic_flag warned;
+    log(loaded && alone && !warned.test_and_set() ? LogLevel::Warn : LogLevel::Info, "INIT", "group ",
+        group_->name(), ": collectives do not use NCCL: ", reason);
+    return false;
+  }
+  log(LogLevel::Info, "INIT", "group ", group_->name(), ": NCCL ", communicator->version(),
+      " carries collectives inside ", inside ? "each node" : "the node");
+  group_->share_library(std::move(communicator));
+  return true;
 }
 
 void MpiBackend::try_messages(const TensorCall& call) {
@@ -145,9 +262,7 @@ void MpiBackend::try_messages(const TensorCall& call) {
 }
 
 void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
-  std::vector<int> members(static_cast<std::size_t>(size_));
-  std::iota(members.begin(), members.end(), 0);
-  if (inside) members = inside->members(inside->node(rank_));
+  const std::vector<int> members = members_here(inside);
   std::shared_ptr<ipc::DeviceNode> node;
   ipc::Ticket ticket;
   std::string why = !Env::get().node_memory ? "MPI_GDR_SHM=off"

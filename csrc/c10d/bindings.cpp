@@ -24,6 +24,7 @@
 #include "python/reports.hpp"
 #include "transport/ipc/device_arena.hpp"
 #include "transport/load.hpp"
+#include "transport/nccl/library.hpp"
 
 namespace py = pybind11;
 
@@ -97,6 +98,12 @@ Report<"MpiInfo"> mpi_info() {
       "nodes"_a = info.nodes, "rank_on_node"_a = info.rank_on_node, "ranks_on_node"_a = info.ranks_on_node);
 }
 
+std::string nccl_found() {  // "2.27.5", or why there is none
+  std::string why;
+  const nccl::Library* const library = nccl::find_library(why);
+  return library ? nccl::version_text(library->version) : why;
+}
+
 Report<"CudaInfo"> cuda_info() {  // starts no device
   std::string path, problem, built;
   std::vector<std::string> devices;
@@ -118,7 +125,8 @@ Report<"CudaInfo"> cuda_info() {  // starts no device
     return text.empty() ? py::object(py::none()) : py::object(py::str(text));
   };
   return Report<"CudaInfo">("library"_a = or_none(path), "built"_a = or_none(built), "devices"_a = devices,
-                            "problem"_a = or_none(problem), "queues"_a = or_none(shortage_of_queues()));
+                            "problem"_a = or_none(problem), "queues"_a = or_none(shortage_of_queues()),
+                            "nccl"_a = nccl_found());
 }
 
 Reports<"EnvVariable"> env_table() {
@@ -353,7 +361,9 @@ PYBIND11_MODULE(_C, m) {
       "For tests: the mpi_gdr::DeviceLibrary at this address serves devices of this type from now on.");
   m.def("cuda_info", translating(&cuda_info),
         "The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a "
-        "description of each), `problem` (why there is none). Loads the library, starts no device.");
+        "description of each), `problem` (why there is none), `nccl` (the version in this process, or why "
+        "none is "
+        "used). Loads the library, starts no device.");
   m.def("env_table", translating(&env_table), "All MPI_GDR_* variables with the values in force.");
   m.def("env_problems", &env_problems,
         "The MPI_GDR_* variables in the environment that have a bad value or are unknown.");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/build.hpp"
+#include "collectives/library_calls.hpp"
 #include "collectives/selection_table.hpp"
 #include "common/error.hpp"
 #include "schedule/scattered.hpp"
@@ -27,6 +28,15 @@ std::uint64_t total(const Pieces& pieces) {
   std::uint64_t count = 0;
   for (const Piece& piece : pieces) count += piece.count;
   return count;
+}
+
+Phase by_library(const CollectiveSpec& spec, Buffer from, Buffer to, const Scattered& where) {
+  Phase phase{spec};
+  phase.input = spec.collective == Collective::Broadcast ? to : from;  // in place
+  phase.output = to;
+  phase.kind = Phase::Kind::Library;
+  phase.calls = std::make_shared<const std::vector<LibraryCall>>(library_calls(spec, where));
+  return phase;
 }
 
 class PhaseWriter {
@@ -78,7 +88,7 @@ class PhaseWriter {
   using Counts = std::vector<std::uint64_t>;
 
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  bool for_join() const { return kind_ != Phase::Kind::Devices; }
+  bool for_join() const { return kind_ < Phase::Kind::Devices; }
   std::uint64_t bytes(std::uint64_t count) const { return count * item_size(spec_.dtype); }
 
   // Cuts a buffer, or each block, of `count` elements into parts, where each rank sends `sent` bytes in
@@ -143,6 +153,12 @@ class PhaseWriter {
   int between(const CollectiveSpec& spec, const Move& move) { return by_messages(spec, move, peers_); }
   int inside(const CollectiveSpec& spec, const Move& move) {
     if (kind_ == Phase::Kind::Messages) return by_messages(spec, move, members_);
+    if (kind_ == Phase::Kind::Library && ranks_ > 1) {
+      made_.phases.push_back(by_library(spec, move.from, move.to, move.where));
+      made_.phases.back().part = part_;
+      made_.phases.back().depends_on = move.depends_on;
+      return static_cast<int>(made_.phases.size()) - 1;
+    }
     const char* const name = spec.collective == Barrier ? "flag" : "staged";
     const SchedulePtr schedule = find_algorithm(spec.collective, name)->build(spec, inside_);
     return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // not if one rank
@@ -181,7 +197,14 @@ class PhaseWriter {
     const Piece all = part(spec_.count);
     std::vector<Pieces> slices;
     for (int k = 0; k < ranks_; ++k) {
-      const Slice own = piece({Output, all.offset, all.count}, index(leaders_), index(std::min(k, leaders_)));
+      const auto leaders = index(leaders_), at = std::min(index(k), leaders);
+      Slice own = piece({Output, all.offset, all.count}, leaders, at);
+      if (kind_ == Phase::Kind::Library) {  // NCCL's blocks have one length
+        std::uint64_t each = all.count / leaders;
+        if (each >= 64) each -= each % 64;  // aligned vectors
+        own.offset = all.offset + at * each;
+        own.count = at + 1 < leaders ? each : all.offset + all.count - own.offset;
+      }
       slices.push_back({{own.offset, k < leaders_ ? own.count : 0}});
     }
     return slices;
@@ -226,7 +249,9 @@ class PhaseWriter {
     // Then a rank may send to a rank that sends it nothing.
     made_.one_way = blocks_.some_empty() || !topology_.even();
     const auto others = static_cast<std::uint64_t>(nodes_ - 1);
-    cut(blocks_.smallest(), bytes(blocks_.smallest()) * others, others);
+    // Parts of blocks do not follow each other in memory, as NCCL's blocks do.
+    const bool whole = kind_ == Phase::Kind::Library;
+    cut(whole ? 1 : blocks_.smallest(), bytes(blocks_.smallest()) * others, others);
   }
   // A leader carries more than its own block.
   bool crowded() const { return ranks_ > leaders_; }
@@ -353,7 +378,7 @@ class PhaseWriter {
 
 Phases phases_of(const CollectiveSpec& spec, const Topology& topology, Phase::Kind kind, const Tuning& inside,
                  const Tuning& between) {
-  MPI_GDR_CHECK(spec.size == topology.size() && (kind != Phase::Kind::Devices || has_phases(spec, topology)));
+  MPI_GDR_CHECK(spec.size == topology.size() && (kind < Phase::Kind::Devices || has_phases(spec, topology)));
   return PhaseWriter(spec, topology, kind, inside, between).build();
 }
 
@@ -362,6 +387,10 @@ Phases whole_of(const CollectiveSpec& spec, const SchedulePtr& schedule) {
   phase.kind = schedule->shared ? Phase::Kind::Devices : Phase::Kind::Messages;
   phase.schedule = schedule;
   return {.phases = {std::move(phase)}, .one_way = schedule->one_way};
+}
+
+Phases whole_by_library(const CollectiveSpec& spec) {
+  return {.phases = {by_library(spec, Buffer::Input, Buffer::Output, {})}};
 }
 
 bool has_phases(const CollectiveSpec& spec, const Topology& topology) {

@@ -8,8 +8,10 @@
 // design", SC 2017.
 #pragma once
 
+#include <memory>
 #include <vector>
 
+#include "common/library_call.hpp"
 #include "schedule/schedule.hpp"
 #include "schedule/spec.hpp"
 
@@ -21,6 +23,7 @@ struct Phase {
     Messages,  // the schedule's ranks are ranks of the group
     Shared,    // host memory that the ranks of a node share; the schedule's ranks are places in the node
     Devices,   // device memory that the ranks of a node share; the schedule's ranks are places in the node
+    Library,   // NCCL's: `calls` in place of a schedule; ranks are places in the node
   };
   CollectiveSpec spec;  // rank, size and counts refer to the ranks of the phase
   // The call's buffers to which the schedule's Input and Output refer. Scratch: memory common to all phases.
@@ -29,10 +32,11 @@ struct Phase {
   int depends_on = -1;  // a phase that must end first, of the same part; -1: none
   Kind kind = Kind::Messages;
   SchedulePtr schedule;
+  std::shared_ptr<const std::vector<LibraryCall>> calls = {};
 };
 
 struct Phases {
-  // Phases of kind Devices run in list order, which is the same on all ranks of a node. Phases of kind
+  // Phases of the last two kinds run in list order, which is the same on all ranks of a node. Phases of kind
   // Messages run in list order, too. The two sequences run concurrently, except for Phase::depends_on.
   std::vector<Phase> phases;
   std::uint64_t scratch_count = 0;  // elements, common to all phases
@@ -53,13 +57,16 @@ struct Phases {
 // leader carries the blocks of several ranks: the node gathers these blocks first, or the leaders distribute
 // them last.
 //
-// `kind`: of the phases inside. Devices: requires has_phases(); the parts are long, and phases inside go
-// through Staging. Other kinds: the parts suit join(); each has a share of the staging memory, and in large
-// calls phases inside send messages. `inside`, `between`: for the builders; between.leaders > 0 limits l.
+// `kind`: of the phases inside. Devices, Library: requires has_phases(); the parts are long, and phases
+// inside go through Staging, or are NCCL's. Other kinds: the parts suit join(); each has a share of the
+// staging memory, and in large calls phases inside send messages. `inside`, `between`: for the builders;
+// between.leaders > 0 limits l.
 Phases phases_of(const CollectiveSpec& spec, const Topology& topology, Phase::Kind kind, const Tuning& inside,
                  const Tuning& between);
 // A schedule as the only phase of its collective, on devices if it is shared.
 Phases whole_of(const CollectiveSpec& spec, const SchedulePtr& schedule);
+// NCCL's calls as the only phase.
+Phases whole_by_library(const CollectiveSpec& spec);
 
 // Whether a call on devices runs in phases, given that the devices of a node share memory.
 bool has_phases(const CollectiveSpec& spec, const Topology& topology);

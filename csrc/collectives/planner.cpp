@@ -1,5 +1,7 @@
 #include "collectives/planner.hpp"
 
+#include <algorithm>
+
 #include "common/fnv1a.hpp"
 #include "common/staging.hpp"
 #include "schedule/through_host.hpp"
@@ -26,6 +28,12 @@ bool needs_counts(const Algorithm& algorithm, const CollectiveSpec& spec, const 
 }
 
 }  // namespace
+
+const char* Plan::name() const {
+  const auto by_library = [](const Phase& phase) { return phase.calls != nullptr; };
+  if (!phases || std::ranges::none_of(phases->phases, by_library)) return algorithm->name;
+  return std::ranges::all_of(phases->phases, by_library) ? "nccl" : "two_level, nccl";
+}
 
 Planner::Planner(const Env& env, const GroupSelection& group)
     : selection_(load_selection(env, group)), adapts_(env.adapt && !selection_.named) {
@@ -62,7 +70,8 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
   std::size_t steps = 0;
   for (const Schedule* s = plan.schedule.get(); s; s = s->staged.get()) steps += s->steps.size();
   if (plan.phases)
-    for (const Phase& phase : plan.phases->phases) steps += phase.schedule->steps.size();
+    for (const Phase& phase : plan.phases->phases)
+      steps += phase.calls ? phase.calls->size() : phase.schedule->steps.size();
   std::lock_guard lock(mutex_);
   if (cache_.size() >= kMostCached || cached_steps_ + steps > kMostSteps) {
     cache_.clear();
@@ -82,6 +91,10 @@ std::size_t Planner::Hash::operator()(const Key& key) const {
 Plan Planner::build(const SelectionRow& chosen, const CollectiveSpec& spec, Reach reach,
                     const std::shared_ptr<const Topology>& topology, bool by_host) const {
   Plan plan{.algorithm = chosen.algorithm};
+  if (reach == Reach::Library) {
+    plan.phases = std::make_shared<const Phases>(whole_by_library(spec));
+    return plan;
+  }
   if (plan.algorithm->native()) return plan;
   const auto reached = [&](const SchedulePtr& schedule) {
     return by_host && !schedule->shared ? through_host(*schedule) : schedule;
@@ -93,10 +106,12 @@ Plan Planner::build(const SelectionRow& chosen, const CollectiveSpec& spec, Reac
   if (needs_counts(*plan.algorithm, spec, topology.get())) {
     plan.then = &chosen;
     plan.schedule = counts_of_node(topology, spec.rank, tuning);
-  } else if (reach == Reach::NodesDevices && plan.algorithm->two_level && !plan.algorithm->ordered &&
+  } else if (reach >= Reach::NodesDevices && plan.algorithm->two_level && !plan.algorithm->ordered &&
              has_phases(spec, *topology)) {
-    Phases made = phases_of(spec, *topology, Phase::Kind::Devices, device_tuning_, tuning);
-    for (Phase& phase : made.phases) phase.schedule = reached(phase.schedule);
+    const auto kind = reach == Reach::NodesLibrary ? Phase::Kind::Library : Phase::Kind::Devices;
+    Phases made = phases_of(spec, *topology, kind, device_tuning_, tuning);
+    for (Phase& phase : made.phases)
+      if (phase.schedule) phase.schedule = reached(phase.schedule);
     plan.phases = std::make_shared<const Phases>(std::move(made));
   } else {
     // On devices, tensors of other ranks are reached as originals of Staging only.

@@ -19,9 +19,11 @@ namespace mpi_gdr {
 struct Plan {
   const Algorithm* algorithm = nullptr;
   SchedulePtr schedule;                  // null: run by the library ("native"), or in phases
-  std::shared_ptr<const Phases> phases;  // on devices that share memory inside the nodes; null: none
+  std::shared_ptr<const Phases> phases;  // on devices, inside nodes of several or by NCCL; null: none
   // The schedule is that of counts_of_node(), and build() continues with this row. Else null.
   const SelectionRow* then = nullptr;
+
+  const char* name() const;  // "ring"; with calls of NCCL "nccl", or "two_level, nccl" between them
 };
 
 class Planner {
@@ -40,6 +42,10 @@ class Planner {
   Bits bits() const { return selection_.table.bits(); }
   // Whether the choice between a schedule and its Schedule::staged is measured.
   bool adapts() const { return adapts_; }
+  // Whether a row of the user's chooses the algorithm of this call on devices of one node.
+  bool named(const CollectiveSpec& spec) const {
+    return selection_.named && choice(spec, false, Reach::Devices, nullptr).origin != kBuiltIn;
+  }
   // Must be equal on all ranks of a group.
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 

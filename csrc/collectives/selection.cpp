@@ -40,7 +40,7 @@ Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach, Bit
   const bool two_level = spec.topology && spec.topology->two_level();
   const bool chain = two_level && spec.topology->consecutive() && keeps_sums(spec.dtype);
   // Other ranks' nodes may differ, and all ranks must choose alike.
-  if (reach == Reach::Nodes || reach == Reach::NodesDevices) reach = Reach::None;
+  if (reach >= Reach::Nodes) reach = Reach::None;
   Traits t{spec.collective, spec.size,    spec.dtype, spec.op,   0,    0,
            false,           native_exact, reach,      two_level, bits, chain};
   if (!has_count(spec.collective)) return t;
@@ -67,7 +67,7 @@ bool fits(const Row& row, const Traits& t) {
 
 // The largest buffer or block, in bytes, that goes through Staging. A device's chunks are 64 times as large.
 std::uint64_t staged_limit(int size, Reach reach) {
-  return kStagedLimit / static_cast<unsigned>(size / 2) * (reach == Reach::Devices ? 64 : 1);
+  return kStagedLimit / static_cast<unsigned>(size / 2) * (reach >= Reach::Devices ? 64 : 1);
 }
 
 bool can_run(const Algorithm& algorithm, const Traits& t) {

@@ -317,7 +317,7 @@ std::string to_text(const SelectionRow& row) {
 const SelectionTable& default_table() {
   static const SelectionTable table = [] {
     std::vector<Row> rows = parse_table(default_table_text(), "built-in table");
-    for (Row& row : rows) row.origin = "built-in";
+    for (Row& row : rows) row.origin = kBuiltIn;
     SelectionTable made;
     made.append(std::move(rows));
     return made;

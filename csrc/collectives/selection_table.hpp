@@ -16,6 +16,7 @@
 
 namespace mpi_gdr {
 
+inline constexpr const char* kBuiltIn = "built-in";  // SelectionRow::origin
 inline constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 inline constexpr std::uint32_t kEveryDataType = (std::uint32_t{1} << kDataTypeCount) - 1;
 

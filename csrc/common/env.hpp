@@ -17,10 +17,14 @@ namespace mpi_gdr {
 enum class LogLevel : std::uint8_t { Warn, Info, Detail, Trace };
 enum class MessagePath : std::uint8_t { Auto, Shm, Mpi };
 enum class BootstrapMode : std::uint8_t { Auto, Launcher, Store };
+enum class NodeEngine : std::uint8_t { Auto, Nccl, Own };
 template <>
 inline constexpr auto kNames<LogLevel> = names("WARN", "INFO", "DETAIL", "TRACE");
 template <>
 inline constexpr auto kNames<BootstrapMode> = names("auto", "launcher", "store");
+
+template <>
+inline constexpr auto kNames<NodeEngine> = names("auto", "nccl", "own");
 
 class Env {
  public:

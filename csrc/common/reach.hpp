@@ -12,9 +12,11 @@ enum class Reach : std::uint8_t {
   Segments,  // shared segments
   All,       // any other memory as well
   Devices,   // shared device memory
+  Library,   // NCCL's calls
   // In groups over several nodes, inside this rank's node:
   Nodes,         // shared segments
   NodesDevices,  // shared device memory
+  NodesLibrary,  // NCCL's calls
 };
 
 template <>

@@ -4,6 +4,7 @@
 #include "engine/program_factory.hpp"
 #include "execution/device/captured_program.hpp"
 #include "execution/device/gate.hpp"
+#include "execution/device/library_execution.hpp"
 #include "execution/device/peer_execution.hpp"
 #include "execution/device/stream_execution.hpp"
 
@@ -19,13 +20,14 @@ void* keep(DeviceWork& work, std::uint64_t bytes, const Allocate& allocate) {
 
 }  // namespace
 
-void ProgramFactory::keep_until_exit(std::shared_ptr<const ipc::DeviceNode> node) {
-  static_cast<void>(new std::shared_ptr<const ipc::DeviceNode>(std::move(node)));
+void ProgramFactory::keep_until_exit(std::shared_ptr<const void> shared) {
+  static_cast<void>(new std::shared_ptr<const void>(std::move(shared)));
 }
 
 // Any thread may drop the last reference, when the device must not be called.
 ProgramFactory::~ProgramFactory() {
   if (device_node_) keep_until_exit(std::move(device_node_));
+  if (library_) keep_until_exit(std::move(library_));
 }
 
 std::shared_ptr<const ipc::DeviceNode> ProgramFactory::share_devices(
@@ -33,16 +35,27 @@ std::shared_ptr<const ipc::DeviceNode> ProgramFactory::share_devices(
   return std::exchange(device_node_, std::move(node));
 }
 
-void ProgramFactory::check_device(const CollectiveSpec& spec, const StreamTarget& target) const {
-  if (&device_node_->device() != &target.device)
+std::shared_ptr<nccl::Communicator> ProgramFactory::share_library(
+    std::shared_ptr<nccl::Communicator> communicator) {
+  return std::exchange(library_, std::move(communicator));
+}
+
+void ProgramFactory::check_device(const Device& shared, const CollectiveSpec& spec,
+                                  const StreamTarget& target) const {
+  if (&shared != &target.device)
     fail(ErrorCode::InvalidUsage, mpi_gdr::name(spec.collective), ": group ", options_.group.name,
-         " shares the memory of another device of this rank: expected tensors on the device of its first "
-         "collective");
+         " uses another device of this rank: expected tensors on the device of its first collective");
 }
 
 std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const Phase& phase, Binding binding,
                                                             const Numbered& numbered,
                                                             const StreamTarget& target, DeviceWork& work) {
+  const auto call_digest = static_cast<std::uint32_t>(numbered.call.history);
+  if (phase.kind == Phase::Kind::Library) {
+    check_device(library_->device(), phase.spec, target);
+    return std::make_shared<LibraryExecution>(phase.calls, binding, library_,
+                                              numbered.counters.library_slots++, call_digest, target.flags);
+  }
   const SchedulePtr& schedule = phase.schedule;
   binding.scratch = keep(work, schedule->scratch_count * item_size(binding.dtype), target.device_memory);
   binding.bounce = keep(work, schedule->bounce_count * item_size(binding.dtype), target.host_memory);
@@ -50,13 +63,13 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const Phase& phase, 
     case Phase::Kind::Messages:
       return std::make_shared<StreamExecution>(schedule, binding, transport_, target.flags);
     case Phase::Kind::Devices:
-      check_device(phase.spec, target);
+      check_device(device_node_->device(), phase.spec, target);
       // Mapping memory may wait for the device.
       if (!Gate::any_holds_a_stream()) device_node_->refresh(numbered.counters.device_slots);
       return std::make_shared<PeerExecution>(schedule, binding, device_node_,
-                                             numbered.counters.device_slots++,
-                                             static_cast<std::uint32_t>(numbered.call.history), target.flags);
+                                             numbered.counters.device_slots++, call_digest, target.flags);
     case Phase::Kind::Shared:
+    case Phase::Kind::Library:
       break;
   }
   fail(ErrorCode::Internal, "a device runs no phase in memory of the host");
@@ -65,8 +78,9 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const Phase& phase, 
 void ProgramFactory::make_programs(const CollectiveCall& call, const Numbered& numbered,
                                    const StreamTarget& target, DeviceWork& work) {
   const Plan plan = this->plan(call.spec, true, target.through_host);
-  numbered.algorithm = plan.algorithm->name;
-  numbered.counters.all_to_alls += call.spec.collective == Collective::AllToAll && !plan.algorithm->shared;
+  numbered.algorithm = plan.name();
+  numbered.counters.all_to_alls +=
+      call.spec.collective == Collective::AllToAll && !plan.phases && !plan.algorithm->shared;
   const Phases alone = plan.phases ? Phases{} : whole_of(call.spec, plan.schedule);
   const Phases& made = plan.phases ? *plan.phases : alone;
   // Counted on all ranks, even if this one sends nothing between nodes.
@@ -102,33 +116,50 @@ ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& 
     std::string why = "the host transfers messages";
     if (call) {
       const Plan plan = this->plan(call->spec, true);
+      if (reach(call->spec, true) == Reach::Library) {
+        check_device(library_->device(), call->spec, target);
+        captured.waits = true;
+        captured_by_.store(library_.get(), std::memory_order_release);
+        captured.programs.emplace_back(plan, bind(*call, Channel::Accelerator, {}, false));
+        continue;
+      }
       why.clear();
       // This rank's part of an all_to_all by messages may be empty.
       if (plan.phases || (size_ > 1 && is_all_to_all(any) && !plan.schedule->shared))
         why = "uses messages, which the host transfers";
       if (why.empty() && can_be_captured(*plan.schedule, why)) {
-        if (plan.schedule->shared) check_device(call->spec, target);
+        if (plan.schedule->shared) check_device(device_node_->device(), call->spec, target);
         captured.waits |= plan.schedule->shared;
+        if (plan.schedule->shared) captured_on_.store(device_node_.get(), std::memory_order_release);
         captured.programs.emplace_back(plan, bind(*call, Channel::Accelerator, {}, false));
         continue;
       }
       why = "algorithm " + std::string(plan.algorithm->name) + ' ' + why;
     }
-    fail(
-        ErrorCode::InvalidUsage, name, ": the current stream is being captured into a graph, and group ",
-        options_.group.name, " cannot replay this call: ", why,
-        ". Call it outside of the graph. Only collectives of a group on one host whose devices share staging "
-        "memory can be replayed");
+    fail(ErrorCode::InvalidUsage, name, ": the current stream is being captured into a graph, and group ",
+         options_.group.name, " cannot replay this call: ", why,
+         ". Call it outside of the graph. Only collectives of a group on one host whose devices share "
+         "memory, or have NCCL, "
+         "can be replayed");
   }
-  if (captured.waits) captured_on_.store(device_node_.get(), std::memory_order_release);
   return captured;
+}
+
+void ProgramFactory::release_replays() const noexcept {
+  if (const ipc::DeviceNode* const node = captured_on_.load(std::memory_order_acquire))
+    node->release_replays();
+  if (nccl::Communicator* const library = captured_by_.load(std::memory_order_acquire)) library->abort();
 }
 
 void ProgramFactory::record(const Captured& captured, const StreamTarget& target) {
   DeviceQueue& queue = *target.queues[0];
   target.device.order(target.caller, queue);
   for (const auto& [plan, binding] : captured.programs)
-    submit_captured(*plan.schedule, binding, device_node_.get(), queue);
+    if (plan.phases)
+      library_->record(*plan.phases->phases[0].calls, arguments_of(binding), queue,
+                       std::chrono::steady_clock::now() + options_.group.timeout);
+    else
+      submit_captured(*plan.schedule, binding, device_node_.get(), queue);
   if (target.conclude) target.conclude();
 }
 

@@ -56,7 +56,7 @@ std::string Group::algorithm(const CollectiveSpec& spec) const {
   if (failed()) fail(failure_code(), "the group failed earlier: ", failure());
   std::lock_guard lock(issue_mutex_);  // shut() precedes the end of the transport
   if (shut_) fail(ErrorCode::InvalidUsage, "algorithm: group ", name(), " has been destroyed");
-  return programs_.choose(spec).algorithm->name;
+  return programs_.algorithm(spec, false);
 }
 
 Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel, bool on_device) const {
@@ -65,15 +65,14 @@ Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel, b
   if (shut_ || failed()) return preview;
   try {
     check(calls, "preview");
-    std::set<std::string_view> algorithms;
+    std::set<std::string> algorithms;
     for (const Call& call : calls) {
       const ResolvedCall resolved = resolve(call);
       preview.bytes += resolved.bytes;
-      algorithms.insert(resolved.sequences ? programs_.choose(spec_of(call), on_device).algorithm->name
-                                           : "p2p");
+      algorithms.insert(resolved.sequences ? programs_.algorithm(spec_of(call), on_device) : "p2p");
     }
     if (!algorithms.empty()) preview.algorithm.clear();
-    for (const std::string_view name : algorithms) {
+    for (const std::string& name : algorithms) {
       if (!preview.algorithm.empty()) preview.algorithm += '+';
       preview.algorithm += name;
     }
@@ -251,6 +250,10 @@ void Group::launch(Operation& operation, const DeviceWork& work, const StreamTar
     // The group may have failed meanwhile: unblock what was launched since.
     if (operation.finished() && operation.error()) operation.release_device();
   } catch (const std::exception& e) {
+    if (operation.finished() && operation.error()) {  // why the launch was given up
+      operation.on_finished([ended = operation.shared_from_this()] { unblock_device(ended); });
+      std::rethrow_exception(operation.error());
+    }
     const std::string text = operation.describe() + ": the device refused its part: " + e.what();
     // There is no Work to do so.
     operation.on_finished([refused = operation.shared_from_this()] { unblock_device(refused); });
@@ -271,16 +274,33 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
   programs_.record(captured, target);
 }
 
-void Group::release_replays() const noexcept {
-  if (const ipc::DeviceNode* const node = programs_.captured_on()) node->release_replays();
-}
-
 void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   std::unique_lock lock(issue_mutex_);
-  notify_on_failure(node);
-  std::shared_ptr<const ipc::DeviceNode> before = programs_.share_devices(std::move(node));
+  notify_on_failure(Notified::Devices, node);
+  std::shared_ptr<const void> before = programs_.share_devices(std::move(node));
   lock.unlock();  // releasing the previous one may take long
-  if (before && (failed() || programs_.captured_on())) ProgramFactory::keep_until_exit(std::move(before));
+  end_sharing(std::move(before));
+}
+
+void Group::share_library(std::shared_ptr<nccl::Communicator> communicator) {
+  std::unique_lock lock(issue_mutex_);
+  const ipc::NodeFlags* const flags = communicator ? &communicator->node() : nullptr;
+  notify_on_failure(Notified::Library, {communicator, flags});
+  std::shared_ptr<const void> before = programs_.share_library(std::move(communicator));
+  lock.unlock();
+  end_sharing(std::move(before));
+}
+
+void Group::end_sharing(std::shared_ptr<const void> before) const {
+  if (before && (failed() || programs_.captured())) ProgramFactory::keep_until_exit(std::move(before));
+}
+
+bool Group::by_library(const std::vector<Call>& calls) const {
+  const std::lock_guard lock(issue_mutex_);
+  return std::ranges::all_of(calls, [&](const Call& call) {
+    const auto* const collective = std::get_if<CollectiveCall>(&call);
+    return !collective || programs_.by_library(collective->spec);
+  });
 }
 
 }  // namespace mpi_gdr

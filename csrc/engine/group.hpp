@@ -60,7 +60,8 @@ class Group : public GroupState {
   void capture(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target,
                std::function<void()> on_failure);
   // From now on replays wait for no other rank; their results are undefined.
-  void release_replays() const noexcept;
+  void release_replays() const noexcept { programs_.release_replays(); }
+  bool captured_by_library() const { return programs_.captured_by_library(); }  // by NCCL; any thread
 
   // Throws the InvalidUsage that issue() would throw for these calls; `name` as in IssueOptions.
   void check(const std::vector<Call>& calls, std::string_view name) const;
@@ -83,6 +84,10 @@ class Group : public GroupState {
   // the first collective on a device's memory; null after the last one. The memory is never freed if the
   // group has failed, since other ranks may still read it, or if graphs use it.
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
+  // The same of NCCL's communicator among the ranks of the node.
+  void share_library(std::shared_ptr<nccl::Communicator> communicator);
+  // Whether NCCL carries what these calls do inside a node.
+  bool by_library(const std::vector<Call>& calls) const;
 
  private:
   struct Issue {              // belongs to the issuing thread
@@ -100,6 +105,8 @@ class Group : public GroupState {
   void make_parts(Issue& issue);
   OperationPtr make_operation(Issue& issue);
   void notify_observers(Operation& operation, const std::vector<Call>& calls);
+  // Frees what devices have shared, unless other ranks or graphs may use it.
+  void end_sharing(std::shared_ptr<const void> before) const;
   // Submits the device programs. If the device refuses, the group fails: the other ranks run the operation.
   void launch(Operation& operation, const DeviceWork& work, const StreamTarget& target);
   GroupShape shape() const { return {options_.name, rank_, size_, max_tag_}; }

@@ -34,7 +34,8 @@ void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused
   decltype(on_failure_) callbacks;
   {
     std::lock_guard lock(failure_mutex_);
-    if (refused && notified_node_) notified_node_->publish_refused();
+    for (const auto& node : notified_)
+      if (refused && node) node->publish_refused();
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
       failure_ = reason;
@@ -44,7 +45,8 @@ void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused
     failure_code_ = code;
     failed_.store(true, std::memory_order_release);
     // Before devices are unblocked: other ranks must not consume their results.
-    if (notified_node_) notified_node_->publish_failed();
+    for (const auto& node : notified_)
+      if (node) node->publish_failed();
     callbacks.swap(on_failure_);
   }
   for (const auto& callback : callbacks)
@@ -62,10 +64,10 @@ ErrorCode GroupState::failure_code() const {
   return failure_code_;
 }
 
-void GroupState::notify_on_failure(std::shared_ptr<const ipc::DeviceNode> node) {
+void GroupState::notify_on_failure(Notified whose, std::shared_ptr<const ipc::NodeFlags> node) {
   std::lock_guard lock(failure_mutex_);
   if (node && failed()) node->publish_failed();
-  notified_node_ = std::move(node);
+  notified_[static_cast<std::size_t>(whose)] = std::move(node);
 }
 
 void GroupState::on_failure(FailureOf what, std::function<void()> callback) {

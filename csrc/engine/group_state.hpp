@@ -16,7 +16,7 @@
 #include "common/error.hpp"
 #include "engine/operation.hpp"
 #include "engine/windows.hpp"
-#include "transport/ipc/device_node.hpp"
+#include "transport/ipc/node_flags.hpp"
 
 namespace mpi_gdr {
 
@@ -106,7 +106,9 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
  protected:
   GroupState(GroupOptions options, std::unique_ptr<Transport> transport, bool one_by_one);
 
-  void notify_on_failure(std::shared_ptr<const ipc::DeviceNode> node);  // notified of a failure; null: none
+  // The flags through which the ranks of the node learn that the group failed; null: none.
+  enum class Notified { Devices, Library };
+  void notify_on_failure(Notified whose, std::shared_ptr<const ipc::NodeFlags> node);
   const GroupOptions options_;
   std::unique_ptr<Transport> transport_;
   const int rank_, size_, max_tag_;
@@ -126,8 +128,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   static constexpr std::uint64_t kRecords = 64;
   std::array<std::array<CallRecord, kRecords>, 2> records_;  // Channel::Collective, Channel::Accelerator
   mutable std::mutex failure_mutex_;                         // up to departures_
-  std::shared_ptr<const ipc::DeviceNode> notified_node_;
-  std::array<std::function<void()>, 3> on_failure_;  // by FailureOf
+  std::array<std::shared_ptr<const ipc::NodeFlags>, 2> notified_;  // by Notified
+  std::array<std::function<void()>, 3> on_failure_;                // by FailureOf
   std::string failure_;
   ErrorCode failure_code_ = ErrorCode::Aborted;
   std::vector<Departure> departures_;

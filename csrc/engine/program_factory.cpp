@@ -31,7 +31,7 @@ ProgramFactory::ProgramFactory(Options options, Transport& transport)
                   : nullptr) {}
 
 const SelectionRow& ProgramFactory::choose(const CollectiveSpec& spec, bool on_device) const {
-  return options_.planner->choice(spec, !on_device && has_native(spec), reach(on_device),
+  return options_.planner->choice(spec, !on_device && has_native(spec), reach(spec, on_device),
                                   topology(spec, on_device));
 }
 
@@ -45,6 +45,14 @@ Reach ProgramFactory::reach(bool on_device) const {
   if (on_device) return device_node_->size() == size_ ? Reach::Devices : Reach::NodesDevices;
   if (!options_.group.node) return Reach::None;
   return options_.group.topology ? Reach::Nodes : options_.group.node->reach();
+}
+
+bool ProgramFactory::by_library(const CollectiveSpec& spec) const {
+  if (!library_ || spec.collective == Collective::Barrier) return false;
+  const bool served = !reduces(spec.collective)
+                          ? nccl::serves(spec.dtype)
+                          : options_.planner->bits() == Bits::Any && nccl::serves(spec.dtype, spec.op);
+  return served && (options_.group.topology || !options_.planner->named(spec));
 }
 
 std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Numbered& numbered) {

@@ -1,6 +1,6 @@
 // Turns calls into executions on host memory or device programs, by the planner's algorithms. With the
-// group's issue_mutex_, except rival_report(), captured_on(), tags() and reach() of host memory: any thread.
-// Second stages are made with the progress role.
+// group's issue_mutex_, except rival_report(), captured(), release_replays(), tags() and reach() of host
+// memory: any thread. Second stages are made with the progress role.
 #pragma once
 
 #include <atomic>
@@ -14,16 +14,18 @@
 #include "execution/device/device_parts.hpp"
 #include "execution/device/stream_target.hpp"
 #include "execution/scratch_pool.hpp"
+#include "transport/ipc/device_node.hpp"
+#include "transport/nccl/communicator.hpp"
 
 namespace mpi_gdr {
 
-struct Counters {             // issued on one channel; equal on all ranks
-  std::uint64_t one_way = 0;  // one-way ones with data
-  std::uint64_t slots = 0;    // used a slot of the node's memory
-  std::uint64_t rivals = 0;   // choose their algorithm when they begin
-  std::uint64_t device_slots = 0;
-  std::uint64_t all_to_alls = 0;  // by messages
-  std::uint64_t history = 0;      // the last CallRecord::history
+struct Counters {                                     // issued on one channel; equal on all ranks
+  std::uint64_t one_way = 0;                          // one-way ones with data
+  std::uint64_t slots = 0;                            // used a slot of the node's memory
+  std::uint64_t rivals = 0;                           // choose their algorithm when they begin
+  std::uint64_t device_slots = 0, library_slots = 0;  // of the node's device memory, of NCCL's flags
+  std::uint64_t all_to_alls = 0;                      // by messages
+  std::uint64_t history = 0;                          // the last CallRecord::history
 };
 
 struct DeviceWork {                       // of one operation
@@ -45,7 +47,16 @@ class ProgramFactory {
   ~ProgramFactory();
 
   const SelectionRow& choose(const CollectiveSpec& spec, bool on_device = false) const;
-  Reach reach(bool on_device = false) const;  // between ranks, in a call
+  Reach reach(bool on_device = false) const;  // between ranks
+  Reach reach(const CollectiveSpec& spec, bool on_device) const {
+    if (!on_device || !by_library(spec)) return reach(on_device);
+    return library_->node().size() == size_ ? Reach::Library : Reach::NodesLibrary;
+  }
+  // Whether NCCL carries what this call does inside a node.
+  bool by_library(const CollectiveSpec& spec) const;
+  const char* algorithm(const CollectiveSpec& spec, bool on_device) const {  // without phases
+    return reach(spec, on_device) == Reach::Library ? "nccl" : choose(spec, on_device).algorithm->name;
+  }
 
   // The numbers of a call. The make functions advance `counters` and set `algorithm`.
   struct Numbered {
@@ -68,11 +79,14 @@ class ProgramFactory {
   Captured make_captured(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target);
   void record(const Captured& captured, const StreamTarget& target);
   std::vector<RivalChoices::Report> rival_report() const;
-  // Set once a waiting program has been recorded.
-  const ipc::DeviceNode* captured_on() const { return captured_on_.load(std::memory_order_acquire); }
+  // Whether a program that waits for other ranks has been recorded, and by NCCL. Any thread.
+  bool captured() const { return captured_on_.load(std::memory_order_acquire) || captured_by_library(); }
+  bool captured_by_library() const { return captured_by_.load(std::memory_order_acquire) != nullptr; }
+  void release_replays() const noexcept;  // replays end, with undefined results; any thread
 
   std::shared_ptr<const ipc::DeviceNode> share_devices(std::shared_ptr<const ipc::DeviceNode> node);
-  static void keep_until_exit(std::shared_ptr<const ipc::DeviceNode> node);
+  std::shared_ptr<nccl::Communicator> share_library(std::shared_ptr<nccl::Communicator> communicator);
+  static void keep_until_exit(std::shared_ptr<const void> shared);
 
  private:
   bool has_native(const CollectiveSpec& spec) const {
@@ -81,7 +95,7 @@ class ProgramFactory {
   // Null for an all_to_all on devices: its programs are made before any rank has another's counts.
   std::shared_ptr<const Topology> topology(const CollectiveSpec& spec, bool on_device) const;
   Plan plan(const CollectiveSpec& spec, bool on_device = false, bool by_host = false) const {
-    return options_.planner->plan(spec, !on_device && has_native(spec), reach(on_device),
+    return options_.planner->plan(spec, !on_device && has_native(spec), reach(spec, on_device),
                                   topology(spec, on_device), by_host);
   }
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Numbered& numbered);
@@ -101,7 +115,7 @@ class ProgramFactory {
   std::shared_ptr<DeviceProgram> make_program(const Phase& phase, Binding binding, const Numbered& numbered,
                                               const StreamTarget& target, DeviceWork& work);
   // Throws if the group shares the memory of another device.
-  void check_device(const CollectiveSpec& spec, const StreamTarget& target) const;
+  void check_device(const Device& shared, const CollectiveSpec& spec, const StreamTarget& target) const;
 
   const Options options_;
   Transport& transport_;
@@ -110,7 +124,9 @@ class ProgramFactory {
   // Null: only the table chooses. The group outlives its executions.
   const std::unique_ptr<RivalChoices> rivals_;
   std::shared_ptr<const ipc::DeviceNode> device_node_;        // see share_devices()
-  std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};  // never freed, as graphs use it
+  std::shared_ptr<nccl::Communicator> library_;               // see share_library()
+  std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};  // never freed, as graphs use both
+  std::atomic<nccl::Communicator*> captured_by_{nullptr};
 };
 
 }  // namespace mpi_gdr

@@ -8,12 +8,16 @@
 namespace mpi_gdr {
 
 void captured_group_failed(const Group& group) noexcept {
-  if (group.failure_code() == ErrorCode::Aborted || !Env::get().end_on_device_failure)
-    return group.release_replays();
+  // NCCL's calls must not be replayed once they have been ended.
+  const bool goes_on = !Env::get().end_on_device_failure && !group.captured_by_library();
+  if (group.failure_code() == ErrorCode::Aborted || goes_on) return group.release_replays();
   try {
     log(LogLevel::Warn, "COLL", group.failure(), "; graphs hold collectives of group ", group.name(),
-        ", whose replays never complete, so this process ends (MPI_GDR_ASYNC_ERROR=raise: replays continue "
-        "with undefined results, and the next call on the group raises instead)");
+        ", whose replays never complete, so this process ends",
+        group.captured_by_library() ? " (NCCL carries them, so with MPI_GDR_ASYNC_ERROR=raise, too)"
+                                    : " (MPI_GDR_ASYNC_ERROR=raise: replays continue with undefined results, "
+                                      "and the next call on the "
+                                      "group raises instead)");
   } catch (const std::exception&) {
   }
   std::_Exit(kExitDeviceFailure);

@@ -13,7 +13,7 @@ using Word = std::uint64_t;
 class CopyOneWord : public DeviceProgram {
  public:
   CopyOneWord(std::shared_ptr<StreamFlagPool> flags, Word* to, const Word* from)
-      : DeviceProgram(std::make_shared<Schedule>(), {}, std::move(flags)), to_(to), from_(from) {}
+      : DeviceProgram(0, {}, std::move(flags)), to_(to), from_(from) {}
   std::vector<int> pending_peers() const override { return {}; }
   void abandon() noexcept override {}
 

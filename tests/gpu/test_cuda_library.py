@@ -133,7 +133,7 @@ def test_it_has_code_for_each_architecture_and_ptx_of_the_oldest() -> None:
 def test_info_shows_what_was_built() -> None:
     record = {"cuda": {"version": "13.0", "architectures": ["sm_80", "sm_90", "PTX"]}}
     built = "with 13.0 for sm_80, sm_90, PTX"
-    assert info.cuda_build(record) == {"built": built, "devices": [], "problem": None}
-    assert info.cuda_build({}) == {"built": None, "devices": [], "problem": None}
+    assert info.cuda_build(record) == {"built": built, "devices": [], "problem": None, "nccl": None}
+    assert info.cuda_build({}) == {"built": None, "devices": [], "problem": None, "nccl": None}
     record = {"cuda": None, "no_cuda": "no nvcc found"}
-    assert info.cuda_build(record) == {"built": None, "devices": [], "problem": "no nvcc found"}
+    assert info.cuda_build(record) == {"built": None, "devices": [], "problem": "no nvcc found", "nccl": None}

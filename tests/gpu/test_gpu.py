@@ -43,6 +43,7 @@ TWO_NODES = {
     "MPI_GDR_CHUNK_BYTES": "64K",
     "MPI_GDR_BROADCAST_ALGO": "two_level",
 }
+NCCL = {"LD_PRELOAD": str(simgpu_build.NCCL)}
 # GPUs: streams share hardware queues or not, wait for flags or use kernels; ranks share a GPU or not.
 GPUS = {
     "8 queues, memory operations": {"FAKECUDA_SEED": "1", "FAKECUDA_QUEUES": "8"},
@@ -182,6 +183,61 @@ WAYS = {
         EIGHT,
         f"{SMALL} and float32",
         {"FAKECUDA_FAILS": "cudaGetDeviceCount", "FAKECUDA_FAILS_WITH": "35"},
+    ),
+    "NCCL": (2, EIGHT, f"not test_collectives or ({SMALL} and (float32 or int16 or bool))", NCCL),
+    "NCCL on three ranks": (3, MANY, f"({SMALL} and (float16 or int64)) or training or memory or bits", NCCL),
+    "NCCL on two nodes": (4, EIGHT, f"({SMALL} and float32) or (training and fsdp)", TWO_NODES | NCCL),
+    "NCCL on nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES | NCCL),
+    "NCCL, as the log shows": (
+        2,
+        EIGHT,
+        "log_shows",
+        NCCL
+        | {
+            "MPI_GDR_DEBUG": "INFO",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": ": NCCL 2.27.3 carries collectives inside the node",
+        },
+    ),
+    "NCCL that one rank cannot set up": (
+        2,
+        EIGHT,
+        "log_shows",
+        NCCL
+        | {
+            "FAKENCCL_INIT_FAILS": "1",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": "WARN INIT group 0: collectives do not use NCCL: rank ",
+        },
+    ),
+    "an old NCCL": (
+        2,
+        EIGHT,
+        "log_shows",
+        NCCL
+        | {
+            "FAKENCCL_VERSION": "21803",
+            "MPI_GDR_DEBUG": "INFO",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": ": collectives do not use NCCL: rank 0: NCCL 2.18.3 is older than 2.19.1",
+        },
+    ),
+    "NCCL for ranks that share a GPU": (
+        2,
+        ONE,
+        "log_shows",
+        NCCL
+        | {
+            "MPI_GDR_DEBUG": "INFO",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": ": collectives do not use NCCL: rank 0: another rank uses simgpu:0, too",
+        },
+    ),
+    "NCCL that answers later": (
+        2,
+        EIGHT,
+        f"{STRESS} and not hundreds and not ddp",
+        NCCL | {"FAKENCCL_IN_PROGRESS": "1", "FAKECUDA_DELAY_US": "100"},
     ),
     "a hardware queue for each stream": (2, MANY, "no_stream_of_the_program or no_blocked_stream", {}),
     "many streams": (2, OWN, "hardware_queues_are_for", {}),

@@ -44,6 +44,15 @@ CASES = {
     "again": ({0}, "", {}),
 }
 
+# The same with NCCL inside the node.
+CASES |= {
+    f"{case}, NCCL": (statuses, pattern, environment | {"LD_PRELOAD": str(simgpu_build.NCCL)})
+    for case, (statuses, pattern, environment) in CASES.items()
+    if "message" not in case and DEVICE == "simgpu"
+}
+# NCCL's graphs end the process in any case.
+CASES["killed, replaying, then another call, NCCL"] = CASES["killed, replaying, NCCL"]
+
 
 @pytest.fixture(scope="module")
 def jobs():
@@ -53,7 +62,13 @@ def jobs():
     with shared_memory.nothing_left(), ThreadPoolExecutor(4) as pool:
         yield {
             case: pool.submit(
-                processes.run_apart, 2, PROGRAM, case, timeout=60, SPMD_DEVICE=DEVICE, **environment
+                processes.run_apart,
+                2,
+                PROGRAM,
+                case.removesuffix(", NCCL"),
+                timeout=60,
+                SPMD_DEVICE=DEVICE,
+                **environment,
             )
             for case, (_, _, environment) in CASES.items()
         }
@@ -66,5 +81,5 @@ def test_streams_that_wait_for_a_rank(jobs, case):
     for result in results[:-1]:
         assert result.status in statuses, (result.status, result.tail(2000))
         assert re.search(pattern, result.output), result.tail(2000)
-    expected = -9 if case.startswith("killed") else 7 if case == "aborted" else 0
+    expected = -9 if case.startswith("killed") else 7 if case.startswith("aborted") else 0
     assert results[-1].status == expected, (results[-1].status, results[-1].tail(2000))

@@ -15,6 +15,7 @@ VALUES = {
     "MPI_GDR_DEBUG": ("not DETAIL", "DETAIL"),
     "MPI_GDR_BITS": ("order", "exact"),
     "MPI_GDR_GPU_AWARE": ("off", "auto"),
+    "MPI_GDR_NODE": ("auto", "own"),
     "MPI_GDR_BOOTSTRAP": ("auto", "store"),
     "MPI_GDR_SECRET": ("0" * 64, "1" * 64),
     "MPI_GDR_SELECT": ("barrier:native", "barrier:flag"),

@@ -22,7 +22,8 @@ import torch
 CHECKOUT = Path(__file__).resolve().parents[2]
 BUILD = CHECKOUT / "build" / f"{sys.implementation.cache_tag}-ninja"
 FOLDER = BUILD / "fakecuda"
-INPUTS = ("csrc/common", "csrc/device", "tests/fakecuda")
+NCCL = FOLDER / "nccl" / "libnccl.so.2"  # built with the rest; for LD_PRELOAD
+INPUTS = ("csrc/common", "csrc/device", "csrc/transport/nccl", "tests/fakecuda")
 
 
 def missing() -> str | None:

@@ -7,12 +7,8 @@
 
 namespace mpi_gdr {
 
-DeviceProgram::DeviceProgram(SchedulePtr schedule, const Binding& binding,
-                             std::shared_ptr<StreamFlagPool> pool)
-    : schedule_(std::move(schedule)),
-      binding_(binding),
-      flags_(pool->acquire(schedule_->rounds.size() + 1)),
-      pool_(std::move(pool)) {}
+DeviceProgram::DeviceProgram(std::size_t rounds, const Binding& binding, std::shared_ptr<StreamFlagPool> pool)
+    : binding_(binding), flags_(pool->acquire(rounds + 1)), pool_(std::move(pool)) {}
 
 DeviceProgram::~DeviceProgram() {
   with_device_.load(std::memory_order_acquire) ? pool_->leak() : pool_->release(flags_);

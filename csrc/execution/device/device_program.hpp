@@ -43,7 +43,7 @@ class DeviceProgram : public Execution {
 
  protected:
   // May synchronise the device (StreamFlagPool::acquire).
-  DeviceProgram(SchedulePtr schedule, const Binding& binding, std::shared_ptr<StreamFlagPool> pool);
+  DeviceProgram(std::size_t rounds, const Binding& binding, std::shared_ptr<StreamFlagPool> pool);
 
   // launch() without `conclude` and the end.
   virtual void submit(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) = 0;
@@ -51,9 +51,8 @@ class DeviceProgram : public Execution {
   virtual bool carry() = 0;
   virtual void release_waits() noexcept = 0;
 
-  const SchedulePtr schedule_;
   const Binding binding_;
-  const StreamFlags flags_;  // span: the schedule's rounds, and 1
+  const StreamFlags flags_;  // span: the rounds, and 1
 
  private:
   const std::shared_ptr<StreamFlagPool> pool_;

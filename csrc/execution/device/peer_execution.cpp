@@ -4,8 +4,6 @@
 #include <bit>
 #include <utility>
 
-#include "common/fnv1a.hpp"
-
 namespace mpi_gdr {
 namespace {
 
@@ -21,22 +19,15 @@ ReduceArgs as_bytes(ReduceArgs args) {
 
 }  // namespace
 
-std::uint32_t call_digest(std::initializer_list<std::uint64_t> words) {
-  Fnv1a hash;
-  for (const std::uint64_t word : words) hash.add_word(word);
-  return static_cast<std::uint32_t>(hash.value() ^ (hash.value() >> 32));
-}
-
 PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
                              std::shared_ptr<const ipc::DeviceNode> node, std::uint64_t use,
                              std::uint32_t call, std::shared_ptr<StreamFlagPool> flags)
-    : DeviceProgram(std::move(schedule), binding, std::move(flags)),
-      node_(std::move(node)),
-      use_(use),
-      slot_{node_.get(), static_cast<int>(use % ipc::kSlots), use / ipc::kSlots + 1},
-      call_(call),
-      mirrors_(!schedule_->originals.empty() && node_->size() <= kMostResolved && node_->any_group_memory()),
-      compared_(static_cast<std::size_t>(node_->size())) {
+    : NodeProgram(schedule->rounds.size(), binding, *node, use, call, std::move(flags)),
+      schedule_(std::move(schedule)),
+      memory_(std::move(node)),
+      slot_use_{memory_.get(), slot_, generation_},
+      mirrors_(!schedule_->originals.empty() && memory_->size() <= kMostResolved &&
+               memory_->any_group_memory()) {
   MPI_GDR_CHECK(!schedule_->messages && schedule_->lanes.size() <= 1 &&
                 schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
   shown_input_ = shown(binding_.input, Buffer::Input, use);
@@ -51,42 +42,40 @@ std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint6
   // Others could not access single elements, and could not report it.
   if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
     return 0;
-  const auto found = node_->find(memory, use);
+  const auto found = memory_->find(memory, use);
   return found ? shown_word(call_, found->segment, found->offset) : 0;
 }
 
 void PeerExecution::resolve_addresses(DeviceQueue& queue) const {
   ResolveArgs args;
-  args.table = node_->table(slot_.slot);
-  args.ranks = node_->size();
+  args.table = memory_->table(slot_);
+  args.ranks = memory_->size();
   args.stamp = shown_stamp(call_);
-  args.rank = node_->rank();
+  args.rank = memory_->rank();
   for (int r = 0; r < args.ranks; ++r)
-    args.given_up[static_cast<std::size_t>(r)] = &node_->failed(node_->rank(), r);
+    args.given_up[static_cast<std::size_t>(r)] = &memory_->failed(memory_->rank(), r);
   for (int kind = 0; kind < 2; ++kind)
     for (int r = 0; r < args.ranks; ++r)
-      args.shown[static_cast<std::size_t>(kind * args.ranks + r)] = &node_->shown(r, slot_.slot, kind);
-  args.bases = node_->bases();
+      args.shown[static_cast<std::size_t>(kind * args.ranks + r)] = &memory_->shown(r, slot_, kind);
+  args.bases = memory_->bases();
   args.segments = ipc::DeviceSegments::kMax;
   queue.resolve(args);
 }
 
 void PeerExecution::submit(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) {
-  const int rank = node_->rank();
-  for (int r = 0; r < node_->size(); ++r)
-    node_->called(r, slot_.slot, rank)
-        .store(called(r, binding_.send_counts, binding_.recv_counts), std::memory_order_release);
+  const int rank = memory_->rank();
+  announce_call();
   DeviceQueue& queue = *queues[0];
   device.order(caller, queue);
-  slot_.begin(queue);
+  slot_use_.begin(queue);
   if (mirrors_) {
-    queue.write_flag(&node_->shown(rank, slot_.slot, 0), shown_input_);
-    queue.write_flag(&node_->shown(rank, slot_.slot, 1), shown_output_);
+    queue.write_flag(&memory_->shown(rank, slot_, 0), shown_input_);
+    queue.write_flag(&memory_->shown(rank, slot_, 1), shown_output_);
   }
   const auto local = [&](const Step& step) { submit(step, queue); };
   // During a Wait a rank may have abandoned the operation: resolve again behind it.
-  submit_rounds(*schedule_, slot_, queue, local, [&] { looked_ = false; });
-  slot_.end(queue);
+  submit_rounds(*schedule_, slot_use_, queue, local, [&] { looked_ = false; });
+  slot_use_.end(queue);
 }
 
 void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
@@ -96,7 +85,7 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
     if (to && to->buffer == Buffer::Input && shown_input_) return;
     if (from && from->buffer == Buffer::Output && shown_output_) return;
   }
-  const auto where = [&](const Slice& slice) { return slot_.address(slice, binding_); };
+  const auto where = [&](const Slice& slice) { return slot_use_.address(slice, binding_); };
   const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
   if (mirrors_ && submit_resolved(step, local.args, queue)) return;
   // A kernel's submission takes half the time of cudaMemcpyAsync, and with whole vectors it is as fast.
@@ -109,8 +98,8 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
 bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQueue& queue) {
   const std::size_t item = item_size(binding_.dtype);
   ResolvedReduce out;
-  out.table = node_->table(slot_.slot);
-  out.ranks = node_->size();
+  out.table = memory_->table(slot_);
+  out.ranks = memory_->size();
   if (const Original* const at = schedule_->original(step.dst); at && at->buffer == Buffer::Output) {
     out.to_outputs = true;
     out.output_offset = at->offset * item;
@@ -122,7 +111,7 @@ bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQue
     const Original* const at = schedule_->original(source);
     const bool input = at && at->buffer == Buffer::Input;
     is_resolved |= input;
-    const int owner = source.owner < 0 ? node_->rank() : source.owner;
+    const int owner = source.owner < 0 ? memory_->rank() : source.owner;
     resolved_.push_back(input ? ResolvedSource{owner, at->offset * item} : ResolvedSource{});
   }
   if (!is_resolved) return false;
@@ -134,71 +123,14 @@ bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQue
   return true;
 }
 
-bool PeerExecution::carry() {
-  compare_calls();
-  const bool ended = flags_.ended();
-  look_for_failures(ended);
-  if (!ended) return false;
-  node_->note_end(use_);
-  ++rounds_done_;
-  return true;
-}
-
-void PeerExecution::look_for_failures(bool ended) const {
-  const int rank = node_->rank();
-  node_->each_peer([&](int r) {
-    // Its device will never raise the flags that this one waits for.
-    if (node_->concerns(node_->refused(rank, r), use_))
-      fail(ErrorCode::Remote, "rank ", node_->member(r),
-           " could not launch its part of this operation, or of another one of the group, on its device");
-    // A rank sets `failed` before it releases its device, whose data is then invalid. Not checked before this
-    // device has ended: until then pending_peers() may name the rank that caused it.
-    if (ended && node_->concerns(node_->failed(rank, r), use_))
-      fail(ErrorCode::Remote, "rank ", node_->member(r),
-           " has abandoned this operation or an earlier one of the group");
-  });
-}
-
-std::uint64_t PeerExecution::called(int peer, const std::vector<std::uint64_t>& sent,
-                                    const std::vector<std::uint64_t>& received) const {
-  if (sent.empty()) return slot_.stamp(call_);
-  const auto r = static_cast<std::size_t>(peer);
-  return slot_.stamp(call_digest({call_, sent[r], received[r]}));
-}
-
-// Skips a host that is ahead: it has overwritten its word with the next call in this slot.
-void PeerExecution::compare_calls() {
-  for (int r = 0; r < node_->size(); ++r) {
-    if (r == node_->rank() || compared_[static_cast<std::size_t>(r)]) continue;
-    const std::uint64_t theirs = node_->called(node_->rank(), slot_.slot, r).load(std::memory_order_acquire);
-    if (theirs >> 32 < slot_.generation) continue;
-    if (theirs >> 32 == slot_.generation && theirs != called(r, binding_.recv_counts, binding_.send_counts))
-      fail(ErrorCode::Mismatch, "rank ", node_->member(r), " called another collective than this rank",
-           binding_.send_counts.empty() ? "" : ", or sends or expects another number of elements",
-           ". Expected equal calls in the same order on all ranks of the group");
-    compared_[static_cast<std::size_t>(r)] = true;
-  }
-}
-
-std::vector<int> PeerExecution::pending_peers() const {
-  std::vector<int> absent, busy;
-  node_->each_peer([&](int r) {
-    if (node_->called(node_->rank(), slot_.slot, r).load(std::memory_order_acquire) < slot_.stamp(0))
-      absent.push_back(node_->member(r));
-    else if (node_->ended(node_->rank(), slot_.slot, r).load(std::memory_order_acquire) < slot_.stamp(0))
-      busy.push_back(node_->member(r));
-  });
-  return absent.empty() ? busy : absent;
-}
-
 // Also before launch(). The device of another rank may overwrite a flag with a lower value afterwards:
 // callers repeat it until the device is through.
 void PeerExecution::release_waits() noexcept {
-  const int rank = node_->rank();
-  node_->publish_failed();  // first: a peer that sees the released device's work must see this
-  node_->each_peer([&](int r) {
-    raise(node_->ended(rank, slot_.slot, r), (slot_.generation - 1) << 32);
-    raise(node_->notices(rank, slot_.slot, r), slot_.stamp(UINT32_MAX));
+  const int rank = memory_->rank();
+  memory_->publish_failed();  // first: a peer that sees the released device's work must see this
+  memory_->each_peer([&](int r) {
+    raise(memory_->ended(rank, slot_, r), (generation_ - 1) << 32);
+    raise(memory_->notices(rank, slot_, r), stamp(UINT32_MAX));
   });
 }
 

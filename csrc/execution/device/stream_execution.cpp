@@ -10,7 +10,9 @@ namespace mpi_gdr {
 
 StreamExecution::StreamExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
                                  std::shared_ptr<StreamFlagPool> flags)
-    : DeviceProgram(std::move(schedule), binding, std::move(flags)), transport_(transport) {
+    : DeviceProgram(schedule->rounds.size(), binding, std::move(flags)),
+      schedule_(std::move(schedule)),
+      transport_(transport) {
   MPI_GDR_CHECK(schedule_->lanes.size() <= static_cast<std::size_t>(kMaxLanes));
   sides_.reserve(schedule_->rounds.size());
   for (const Round& round : schedule_->rounds) sides_.push_back(sides_of(round));

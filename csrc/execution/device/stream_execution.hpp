@@ -49,6 +49,7 @@ class StreamExecution : public DeviceProgram {
   void advance_lane(int lane);
 
   // Constant after construction.
+  const SchedulePtr schedule_;
   Transport& transport_;
   std::vector<Sides> sides_;               // per round of the schedule
   std::vector<std::uint64_t> host_total_;  // per lane

@@ -13,13 +13,9 @@
 
 #include "device/device.hpp"
 #include "transport/ipc/device_arena.hpp"
+#include "transport/ipc/node_flags.hpp"
 
 namespace mpi_gdr::ipc {
-
-// A cache line, because different ranks write adjacent words.
-struct alignas(64) Line {
-  Flag value, since;
-};
 
 class DeviceSegments {
  public:

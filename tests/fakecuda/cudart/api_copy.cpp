@@ -72,17 +72,18 @@ Step fill_step(void* dst, int value, std::size_t bytes) {
   });
 }
 
-Step by_host(std::function<void()> work) {
-  return once([work = std::move(work)] {
+Step by_host(Step step) {
+  return [step = std::move(step)] {
     const auto settle = [] {
       if (!weak_memory()) return;
       weak_memory()->release();
       weak_memory()->acquire();
     };
     settle();
-    work();
+    const Progress progress = step();
     settle();
-  });
+    return progress;
+  };
 }
 
 }  // namespace fakecuda

@@ -18,6 +18,7 @@ struct Graph {
     std::vector<std::size_t> after;
     Step step;
     Engine engine;
+    std::function<Step()> launched;  // called at each launch for the step, if there is one
   };
   std::vector<Node> nodes;
 };

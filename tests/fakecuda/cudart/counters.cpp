@@ -20,9 +20,9 @@ Counted& counted() {
 }
 
 constexpr std::string_view kWork[] = {
-    "cudaMemcpyAsync",     "cudaMemsetAsync", "cudaLaunchKernel",    "launch",
-    "cudaGraphLaunch",     "cudaEventRecord", "cudaStreamWaitEvent", "cuStreamWaitValue64",
-    "cuStreamWriteValue64"};
+    "cudaMemcpyAsync",     "cudaMemsetAsync",     "cudaLaunchKernel", "launch",
+    "launch_steps",        "cudaGraphLaunch",     "cudaEventRecord",  "cudaStreamWaitEvent",
+    "cuStreamWaitValue64", "cuStreamWriteValue64"};
 constexpr std::string_view kDeviceWide[] = {
     "cudaDeviceSynchronize", "cudaMalloc",           "cudaFree",           "cudaHostAlloc",
     "cudaFreeHost",          "cudaHostRegister",     "cudaHostUnregister", "cudaIpcOpenMemHandle",

@@ -31,7 +31,8 @@ void GraphExec::launch(Lock& lock, const StreamPtr& stream) {
     const Graph::Node& node = graph_->nodes[n];
     std::vector<Mark> after = {begin};
     for (const std::size_t earlier : node.after) after.push_back(marks[earlier]);
-    marks.push_back(enqueue(lock, branches_[branch_of_[n]], std::move(after), node.step, node.engine));
+    marks.push_back(enqueue(lock, branches_[branch_of_[n]], std::move(after),
+                            node.launched ? node.launched() : node.step, node.engine));
   }
   end_ = enqueue(lock, stream, std::move(marks), nullptr);
 }

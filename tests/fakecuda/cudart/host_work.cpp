@@ -49,13 +49,23 @@ int kernels_under_way(int device) { return Machine::get().gpu(device).turns.kern
 cudaError_t launch(cudaStream_t handle, std::function<void()> work) {
   FAKECUDA_ENTER();
   Lock lock = lock_machine();
-  submit(lock, use_stream(handle, "launch"), by_host(std::move(work)));
+  submit(lock, use_stream(handle, "launch"), by_host(once(std::move(work))));
+  return cudaSuccess;
+}
+
+cudaError_t launch_steps(cudaStream_t handle, std::function<std::function<Launch::State()>()> launched) {
+  FAKECUDA_ENTER();
+  Lock lock = lock_machine();
+  const StreamPtr stream = use_stream(handle, "launch_steps");
+  const auto step = [launched = std::move(launched)] { return by_host(launched()); };
+  submit(lock, stream, stream->capture ? Step() : step());
+  if (stream->capture) stream->capture->graph->nodes.back().launched = step;
   return cudaSuccess;
 }
 
 void slip_in(cudaStream_t handle, std::function<void()> work) {
   Lock lock(Machine::get().mutex);
-  submit(lock, use_stream(handle, "slip_in"), by_host(std::move(work)));
+  submit(lock, use_stream(handle, "slip_in"), by_host(once(std::move(work))));
 }
 
 void wind_up(std::chrono::milliseconds patience) {

@@ -1,5 +1,5 @@
-// Functions that CUDA does not have, for torch's accelerator (simgpu/) and for unit tests. They launch host
-// functions as kernels, add and remove devices, inject errors, and shut down. Thread-safe.
+// Functions that CUDA does not have, for torch's accelerator (simgpu/), NCCL (nccl/) and unit tests. They
+// launch host functions as kernels, add and remove devices, inject errors, and shut down. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,11 +8,17 @@
 #include <cstdint>
 #include <functional>
 
+#include "gpu/kernel.hpp"
+
 namespace fakecuda {
 
 // Launches `work` as a kernel that is already loaded. `work` must not throw or call CUDA. A graph runs copies
 // of `work`.
 __attribute__((visibility("default"))) cudaError_t launch(cudaStream_t stream, std::function<void()> work);
+// As launch(), of work that may wait: what `launched` returns is called until it returns Ended, and does not
+// block. `launched` is called at this launch or at each of the graph, in the order of the launches.
+__attribute__((visibility("default"))) cudaError_t
+launch_steps(cudaStream_t stream, std::function<std::function<Launch::State()>()> launched);
 // As launch(), but not a CUDA call: a call that waits for the device does not block slip_in(), and
 // refuse_after() and inject_failure() do not apply.
 __attribute__((visibility("default"))) void slip_in(cudaStream_t stream, std::function<void()> work);

@@ -13,8 +13,8 @@ namespace fakecuda {
 // Within memory known to CUDA, which is checked when the copy runs.
 Step copy_step(void* dst, const void* src, std::size_t bytes);
 Step fill_step(void* dst, int value, std::size_t bytes);
-// A host function that accesses memory directly: it is synchronised with the device before and after.
-Step by_host(std::function<void()> work);
+// A step of the host that accesses memory directly: it is synchronised with the device before and after.
+Step by_host(Step step);
 
 // Until the word has come to `at_least`, cyclically. Acquires.
 inline Step wait_step(const std::uint64_t* word, std::uint64_t at_least) {
