@@ -75,15 +75,8 @@ def check_rows(found, missing):
 
 def test_a_table_of_markdown_in_columns_as_wide_as_the_terminal():
     lines = [
-        "caption",
-        "",
-        "| bytes | MPI us |",
-        "|--:|---|",
-        "| 8 | 1.5 (1..2) |",
-        "| 64 | N/A |",
-        "",
-        "end",
-    ]
+        "caption", "", "| bytes | MPI us |", "|--:|---|", "| 8 | 1.5 (1..2) |", "| 64 | N/A |", "", "end",
+    ]  # fmt: skip
     assert columns.from_markdown(lines, 80) == [
         "caption",
         "",

@@ -10,17 +10,10 @@ from mpi_backend.bench.collectives import KINDS, PERIOD, Case, tiled
 @pytest.mark.parametrize(
     ("collective", "factor"),
     [
-        ("all_reduce", 1.5),
-        ("all_gather", 0.75),
-        ("reduce_scatter", 0.75),
-        ("all_to_all", 0.75),
-        ("gather", 0.75),
-        ("scatter", 0.75),
-        ("broadcast", 1.0),
-        ("reduce", 1.0),
-        ("sendrecv", 1.0),
+        ("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("all_to_all", 0.75),
+        ("gather", 0.75), ("scatter", 0.75), ("broadcast", 1.0), ("reduce", 1.0), ("sendrecv", 1.0),
     ],
-)
+)  # fmt: skip
 def test_bus_factors_on_four_ranks(collective, factor):
     assert KINDS[collective].bus_factor(4) == factor
 
@@ -146,12 +139,8 @@ def test_a_range_takes_the_size_where_the_ratio_is_least():
 
 def test_share_of_communication_that_is_hidden():
     report = {
-        "parameters": 1000,
-        "batch": 1,
-        "buckets": [1 << 20],
-        "compute_ms": 10.0,
-        "communication_ms": 4.0,
-    }
+        "parameters": 1000, "batch": 1, "buckets": [1 << 20], "compute_ms": 10.0, "communication_ms": 4.0,
+    }  # fmt: skip
     reports = {"mpi-gdr": [report | {"step_ms": 11.0, "exposed_ms": 1.0}]}
     reports["gloo"] = [report | {"step_ms": 14.0, "exposed_ms": 4.0}]
     lines = ddp.markdown({"ranks": 2, "rounds": 1, "contenders": reports})

@@ -36,19 +36,15 @@ def test_version(capsys, option):
         (["--verison"], "unknown option '--verison': did you mean --version? "),
         (["selftest", "-n", "2", "--quik"], "selftest: unknown option --quik, did you mean --quick?;"),
         (["info", "--jsn"], "info: unknown option --jsn, did you mean --json?;"),
-        (
-            ["run", "-n", "2", "--hostfle", "x", "x.py"],
-            "--hostfle is none of its options, did you mean --host",
-        ),
-        (
-            ["bench", "-n", "2", "all_reduce", "-d", "float23"],
-            "'float23': did you mean float32? expected one",
-        ),
+        (["run", "-n", "2", "--hostfle", "x", "x.py"],
+         "--hostfle is none of its options, did you mean --host"),
+        (["bench", "-n", "2", "all_reduce", "-d", "float23"],
+         "'float23': did you mean float32? expected one"),
         (["bench", "all_redcue"], "'all_redcue': did you mean all_reduce? expected one of all_reduce, "),
         (["bench", "nope"], "barrier, latency, bw, bibw, multi_bw, ddp, device, overhead, overlap, suite;"),
         (["bench", "-n", "2", "ddp", "--compare", "glo"], "'glo': did you mean gloo?"),
     ],
-)
+)  # fmt: skip
 def test_near_misses_are_named(argv, message, capsys):
     try:
         status = cli.main(argv)

@@ -14,13 +14,9 @@ from mpi_backend.demo import report
 
 ROOT = Path(__file__).parents[2]
 RESULT = {
-    "backend": "mpi-gdr",
-    "step_s": 0.05,
-    "sum_s": 0.001,
-    "loss": 2.0,
-    "val_loss": 2.1,
+    "backend": "mpi-gdr", "step_s": 0.05, "sum_s": 0.001, "loss": 2.0, "val_loss": 2.1,
     "digests": ["ab" * 32] * 2,
-}
+}  # fmt: skip
 
 
 def test_trains_over_both_with_the_same_bits():

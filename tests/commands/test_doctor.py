@@ -74,52 +74,22 @@ def test_the_library(tmp_path, mpi, env, level, advice):
     [
         ({"env": HYDRA_RANK, "job": HYDRA}, "good", "Hydra mpiexec starts the ranks"),
         ({"env": SLURM_STEP, "job": SRUN}, "good", "Slurm srun starts the ranks"),
-        (
-            {"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "meeting": COMPUTED},
-            "remark",
-            "store at n1:23456",
-        ),
+        ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "meeting": COMPUTED}, "remark",
+         "store at n1:23456"),
         ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED)}, "bad", REFUSED),
-        (
-            {
-                "env": SLURM_STEP,
-                "job": SRUN,
-                "extension": extension(REFUSED),
-                "meeting": COMPUTED,
-                "mpi": OPEN_MPI,
-            },
-            "bad",
-            REFUSED,
-        ),
-        (
-            {
-                "env": SLURM_STEP | {"MPI_GDR_BOOTSTRAP": "store"},
-                "job": SRUN,
-                "extension": extension(REFUSED),
-                "meeting": COMPUTED,
-            },
-            "good",
-            "MPI_GDR_BOOTSTRAP=store",
-        ),
+        ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "meeting": COMPUTED,
+          "mpi": OPEN_MPI}, "bad", REFUSED),
+        ({"env": SLURM_STEP | {"MPI_GDR_BOOTSTRAP": "store"}, "job": SRUN, "extension": extension(REFUSED),
+          "meeting": COMPUTED}, "good", "MPI_GDR_BOOTSTRAP=store"),
         ({"env": HYDRA_RANK | {"WORLD_SIZE": "2"}, "job": HYDRA}, "bad", "`unset RANK WORLD_SIZE`"),
-        (
-            {"env": {"TORCHELASTIC_RUN_ID": "x"}, "job": ALONE._replace(launcher="torchrun")},
-            "good",
-            "over torch's store",
-        ),
-        (
-            {
-                "env": {"TORCHELASTIC_RUN_ID": "x"},
-                "job": ALONE._replace(launcher="torchrun"),
-                "mpi": OPEN_MPI,
-            },
-            "bad",
-            "Open MPI starts only under its own launcher",
-        ),
+        ({"env": {"TORCHELASTIC_RUN_ID": "x"}, "job": ALONE._replace(launcher="torchrun")}, "good",
+         "over torch's store"),
+        ({"env": {"TORCHELASTIC_RUN_ID": "x"}, "job": ALONE._replace(launcher="torchrun"), "mpi": OPEN_MPI},
+         "bad", "Open MPI starts only under its own launcher"),
         ({"env": {"RANK": "0", "WORLD_SIZE": "2"}}, "good", "RANK and WORLD_SIZE without a launcher"),
         ({"env": HYDRA_RANK | {"PMIX_NAMESPACE": "x"}, "job": HYDRA}, "bad", "are both set"),
     ],
-)
+)  # fmt: skip
 def test_launchers(tmp_path, case, level, text):
     finding = only(start.check_launcher, tmp_path, **case)
     assert finding.level == level and text in finding.what + finding.advice

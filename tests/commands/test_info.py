@@ -126,14 +126,10 @@ def test_a_started_mpi_names_the_provider(excluded, expected):
 @pytest.mark.parametrize(
     ("size", "text"),
     [
-        (0, "0 B"),
-        (1000, "1000 B"),
-        (4096, "4 KiB"),
-        (1 << 30, "1 GiB"),
-        (25 << 29, "12.5 GiB"),
+        (0, "0 B"), (1000, "1000 B"), (4096, "4 KiB"), (1 << 30, "1 GiB"), (25 << 29, "12.5 GiB"),
         (None, "unlimited"),
     ],
-)
+)  # fmt: skip
 def test_sizes_are_for_people(size, text):
     assert host.size_text(size) == text
 
@@ -142,14 +138,10 @@ def test_variables_and_algorithms_as_text():
     table = [{"collective": "allreduce", "from_bytes": 0, "to_bytes": None, "algorithm": "chain"}]
     two_level = {"leaders": 2, "origin": "MPI_GDR_SELECT", "algorithm": "two_level"}
     algorithms = {
-        "size": 2,
-        "table": table,
-        "table_two_level": [table[0] | two_level],
-        "table_on_one_node": [
-            table[0] | {"to_bytes": 4096, "algorithm": "flag", "origin": "rows.txt:3"},
-            table[0] | {"from_bytes": 4096, "to_bytes": 2**64 - 1, "algorithm": "ring"},
-        ],
-    }
+        "size": 2, "table": table, "table_two_level": [table[0] | two_level],
+        "table_on_one_node": [table[0] | {"to_bytes": 4096, "algorithm": "flag", "origin": "rows.txt:3"},
+                              table[0] | {"from_bytes": 4096, "to_bytes": 2**64 - 1, "algorithm": "ring"}],
+    }  # fmt: skip
     assert info_text.algorithm_lines(algorithms) == [
         "algorithms for 2 ranks on one node",
         "  allreduce                from 0 B to 4 KiB: flag (rows.txt:3)",

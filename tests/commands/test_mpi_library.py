@@ -88,17 +88,11 @@ def test_the_programs_above_this_one():
 @pytest.mark.parametrize(
     ("name", "is_mpi"),
     [
-        ("libmpi.so.12", True),
-        ("libmpi.so.12.5.2", True),
-        ("libmpich.so.12", True),
-        ("libmpi_abi.so.1", True),
-        ("libmpi_gnu_123.so.12", True),
-        ("libmpicxx.so.12", False),
-        ("libmpi_mpifh.so.40", False),
-        ("libmpi_gdr_mpich.so", False),
-        ("libmpifort.so.12", False),
+        ("libmpi.so.12", True), ("libmpi.so.12.5.2", True), ("libmpich.so.12", True),
+        ("libmpi_abi.so.1", True), ("libmpi_gnu_123.so.12", True), ("libmpicxx.so.12", False),
+        ("libmpi_mpifh.so.40", False), ("libmpi_gdr_mpich.so", False), ("libmpifort.so.12", False),
     ],
-)
+)  # fmt: skip
 def test_names_of_mpi_libraries(name, is_mpi):
     assert bool(mpi_library.FILE.fullmatch(name)) == is_mpi
 

@@ -50,14 +50,10 @@ def mpi_gdr(*arguments, env=None, cwd=None):
         (["-np", "3", "x.py", "-n", "9", "--hostfile"], 3, [], ["x.py", "-n", "9", "--hostfile"]),
         (["-n", "2", "--", "x.py", "--", "a"], 2, [], ["x.py", "--", "a"]),
         (["-n", "2", "-m", "pkg.mod", "-n", "1"], 2, [], ["-m", "pkg.mod", "-n", "1"]),
-        (
-            ["-n", "2", "-genv", "A", "1", "--", "x.py", "--", "b"],
-            2,
-            ["-genv", "A", "1"],
-            ["x.py", "--", "b"],
-        ),
+        (["-n", "2", "-genv", "A", "1", "--", "x.py", "--", "b"], 2, ["-genv", "A", "1"],
+         ["x.py", "--", "b"]),
     ],
-)
+)  # fmt: skip
 def test_where_our_options_end(argv, n, launcher_options, program):
     options, for_launcher, rest = run.parse(argv)
     assert (options.n, for_launcher, rest) == (n, launcher_options, program)
@@ -204,18 +200,11 @@ def test_open_mpi_spelling(launcher, shell, tmp_path, version):
     [
         ((), {}, ["localhost", "localhost", "PYTHONUNBUFFERED=1"]),
         (("--ranks-per-node", "2"), {}, ["localhost", "localhost", "PYTHONUNBUFFERED=1"]),
-        (
-            ("--hostfile", "hosts", "--ranks-per-node", "1"),
-            {},
-            ["-hostfile", "hosts", "-ppn", "1", "PYTHONUNBUFFERED=1"],
-        ),
-        (
-            ("-launcher", "srun", "--"),
-            {"SLURM_JOB_ID": "7"},
-            ["-launcher", "srun", "PYTHONUNBUFFERED=1"],
-        ),
+        (("--hostfile", "hosts", "--ranks-per-node", "1"), {},
+         ["-hostfile", "hosts", "-ppn", "1", "PYTHONUNBUFFERED=1"]),
+        (("-launcher", "srun", "--"), {"SLURM_JOB_ID": "7"}, ["-launcher", "srun", "PYTHONUNBUFFERED=1"]),
     ],
-)
+)  # fmt: skip
 def test_spelling_of_mpirun_rsh(tmp_path, shell, arguments, env, expected):
     """Unconsumed words must be host names."""
     (tmp_path / "hosts").write_text("a\nb\n")

@@ -165,15 +165,10 @@ def test_one_wrong_element_on_one_rank_fails(tmp_path):
     script.write_text(SABOTAGE)
     gather, scatter = renamed.all_gather_single.__name__, renamed.reduce_scatter_single.__name__
     broken = {
-        "all_reduce": "all_reduce",
-        "broadcast": "broadcast",
-        "all_gather": "all_gather",
-        gather: gather,
-        "reduce_scatter": "reduce_scatter",
-        scatter: scatter,
-        "all_to_all_single": "all_to_all_single",
+        "all_reduce": "all_reduce", "broadcast": "broadcast", "all_gather": "all_gather", gather: gather,
+        "reduce_scatter": "reduce_scatter", scatter: scatter, "all_to_all_single": "all_to_all_single",
         "recv": "send, recv",
-    }
+    }  # fmt: skip
     result = mpi_gdr("run", "-n", "2", str(script), "1", ",".join(broken))
     assert result.returncode == 1, result.stdout + result.stderr
     report = report_of(result)

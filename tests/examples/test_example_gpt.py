@@ -16,12 +16,8 @@ ITERATIONS = 20
 def launch(*arguments: str, ranks: int = 2, script: Path = EXAMPLE / "train.py") -> processes.Result:
     command = [*processes.TORCHRUN, "--standalone", f"--nproc-per-node={ranks}"]
     command += [
-        str(script),
-        "--preset=tiny",
-        "--device=cpu",
-        f"--iterations={ITERATIONS}",
-        *arguments,
-    ]
+        str(script), "--preset=tiny", "--device=cpu", f"--iterations={ITERATIONS}", *arguments,
+    ]  # fmt: skip
     return processes.run(command)
 
 
@@ -39,12 +35,8 @@ def losses(out: Path) -> list[tuple[str, int, float]]:
 
 def compare(a: Path, b: Path, *arguments: str) -> processes.Result:
     command = [
-        sys.executable,
-        str(EXAMPLE / "compare.py"),
-        str(a / "log.jsonl"),
-        str(b / "log.jsonl"),
-        *arguments,
-    ]
+        sys.executable, str(EXAMPLE / "compare.py"), str(a / "log.jsonl"), str(b / "log.jsonl"), *arguments,
+    ]  # fmt: skip
     return processes.run(command)
 
 

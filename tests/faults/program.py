@@ -25,16 +25,8 @@ import torch
 import torch.distributed as dist
 
 PHASES = (
-    "before-init",
-    "rendezvous",
-    "mpi-init",
-    "mpi-up",
-    "create-group",
-    "mid",
-    "idle",
-    "end",
-    "destroyed",
-)
+    "before-init", "rendezvous", "mpi-init", "mpi-up", "create-group", "mid", "idle", "end", "destroyed",
+)  # fmt: skip
 FAULTS = (
     *("none", "sigkill", "sigstop", "slow", "busy", "raise", "return", "exit3", "os-exit"),
     *("memory", "abort", "abort-mpi"),

@@ -21,24 +21,16 @@ CASES = [
     Case("mpi-up", "sigkill", victim=0, error=rf"after MPI_Init: {GONE.replace('rank 1', 'rank 0')}"),
     Case("mpi-up", "sigstop", victim=0, error=WHO.replace("rank 1", "rank 0") + "is stopped"),
     # The others wait for it inside MPI_Comm_create_group; their error names the flight log.
-    Case(
-        "create-group",
-        "sigkill",
-        error=rf"the set-up of group \S+ does not return: {GONE}.*; flight log: \S+.*Ending this process",
-        variables=(("MPI_GDR_FLIGHT_LOG", "2000"),),
-    ),
-    Case(
-        "mid", "stuck-exit", error=WHO + r"(has left the job: its program ended|is gone)", variables=MESSAGES
-    ),
-    Case(
-        "mid",
-        "stuck",
-        error=WHO + "is gone: its process has ended|timed out after .*still waiting for rank",
-        own=r"stuck inside the MPI library.*, working on all_reduce seq=\d+",
-        deadline=5,
-        variables=MESSAGES,
-    ),
-]
+    Case("create-group", "sigkill",
+         error=rf"the set-up of group \S+ does not return: {GONE}.*; flight log: \S+.*Ending this process",
+         variables=(("MPI_GDR_FLIGHT_LOG", "2000"),)),
+    Case("mid", "stuck-exit", error=WHO + r"(has left the job: its program ended|is gone)",
+         variables=MESSAGES),
+    Case("mid", "stuck",
+         error=WHO + "is gone: its process has ended|timed out after .*still waiting for rank",
+         own=r"stuck inside the MPI library.*, working on all_reduce seq=\d+", deadline=5,
+         variables=MESSAGES),
+]  # fmt: skip
 STATUS = {"sigkill": -9, "sigstop": -9, "stuck-exit": 3, "stuck": 124}
 
 

@@ -18,13 +18,10 @@ RANKS = 3
 @pytest.mark.parametrize(
     ("size", "error"),
     [
-        (
-            "1m",
-            r"mpi-gdr: MPI cannot start: /dev/shm has 1024 KiB free on the host of ranks 0, 1, 2",
-        ),
+        ("1m", r"mpi-gdr: MPI cannot start: /dev/shm has 1024 KiB free on the host of ranks 0, 1, 2"),
         pytest.param("8m", "", marks=pytest.mark.full),
     ],
-)
+)  # fmt: skip
 def test_little_shared_memory(size, error):
     if reason := why_unavailable():
         pytest.skip(reason)

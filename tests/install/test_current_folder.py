@@ -15,15 +15,11 @@ SMALL = ("-b", "8", "-e", "8", "-n", "1", "-w", "0")
 JOBS = {
     "bench": (COMMANDS["script"], ("bench", "-n", "2", "all_reduce", *SMALL)),
     "bench-module": (COMMANDS["module"], ("bench", "-n", "2", "all_reduce", *SMALL)),
-    "bench-compare": (
-        COMMANDS["script"],
-        ("bench", "-n", "1", "all_reduce", "--compare", "gloo", "--rounds", "1", *SMALL),
-    ),
-    "tune": (
-        COMMANDS["script"],
-        ("tune", "-n", "2", "--time", "1", "-e", "64", "--collectives", "broadcast", "--out", "-"),
-    ),
-}
+    "bench-compare": (COMMANDS["script"],
+                      ("bench", "-n", "1", "all_reduce", "--compare", "gloo", "--rounds", "1", *SMALL)),
+    "tune": (COMMANDS["script"],
+             ("tune", "-n", "2", "--time", "1", "-e", "64", "--collectives", "broadcast", "--out", "-")),
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -13,17 +13,13 @@ PROGRAMS = Path(__file__).parent / "programs"
 @pytest.mark.parametrize(
     "call, text",
     [
-        (
-            "all_reduce",
-            r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank",
-        ),
+        ("all_reduce",
+         r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank"),
         ("future", r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank"),
-        (
-            "recv",
-            r"recv float64\[3, 5\] from=2 tag=77 algorithm=shm group=\S+ rank={}/3; still waiting for rank 2",
-        ),
+        ("recv",
+         r"recv float64\[3, 5\] from=2 tag=77 algorithm=shm group=\S+ rank={}/3; still waiting for rank 2"),
     ],
-)
+)  # fmt: skip
 def test_missing_rank_is_named_within_the_deadline(tmp_path, call, text):
     results = processes.run_apart(3, PROGRAMS / "late.py", str(tmp_path), call, timeout=90)
     outputs = [result.expect(0) for result in results]

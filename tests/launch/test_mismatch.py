@@ -46,14 +46,11 @@ NAMES += ["reduce, roots", "sum, max", "sizes", "collectives"]
 @pytest.mark.parametrize(
     ("size", "variables"),
     [
-        (2, {}),
-        (4, {}),
-        (2, {"MPI_GDR_SHM": "off"}),
-        (4, {"MPI_GDR_SHM": "off"}),
+        (2, {}), (4, {}), (2, {"MPI_GDR_SHM": "off"}), (4, {"MPI_GDR_SHM": "off"}),
         (4, {"MPI_GDR_RANKS_PER_NODE": "2"}),
     ],
     ids=["node-2", "node-4", "messages-2", "messages-4", "two levels"],
-)
+)  # fmt: skip
 def test_different_calls_without_debugging(tmp_path, size, variables):
     """Detected by the next calls that compare, long before the timeout; equal calls succeed."""
     results = processes.run_apart(

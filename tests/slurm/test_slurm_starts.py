@@ -69,12 +69,8 @@ def test_mpi_gdr_run_in_an_allocation(user: User):
 
 def test_torchrun_on_two_nodes(user: User):
     torchrun = [
-        "torchrun",
-        "--nnodes=2",
-        "--nproc-per-node=1",
-        "--rdzv-backend=c10d",
-        "--rdzv-endpoint=n1:29400",
-    ]
+        "torchrun", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=n1:29400",
+    ]  # fmt: skip
     with user.srun("-N2", "--ntasks-per-node=1", *torchrun, REPORT) as job:
         found = reports(job.finish(50).expect(0))
     assert sorted(rank["host"] for rank in found) == TWO_NODES

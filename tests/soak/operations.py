@@ -17,16 +17,9 @@ import torch.distributed as dist
 MAX_BYTES = 1 << 20
 OFFSETS = 4096
 DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.bfloat16,
-    torch.float16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-)
+    torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16,
+    torch.int8, torch.uint8,
+)  # fmt: skip
 _values = torch.randint(-2, 3, (MAX_BYTES + OFFSETS,), generator=torch.Generator().manual_seed(1))
 TABLES = {dtype: (_values.abs() if dtype == torch.uint8 else _values).to(dtype) for dtype in DTYPES}
 
@@ -290,20 +283,7 @@ def any_source(s: Step) -> Pending:
 
 
 OPERATIONS: list[Callable[[Step], Pending]] = [
-    all_reduce,
-    all_reduce_coalesced,
-    broadcast,
-    reduce,
-    all_gather,
-    all_gather_into_tensor,
-    reduce_scatter_tensor,
-    reduce_scatter,
-    all_gather_uneven,
-    gather,
-    scatter,
-    all_to_all,
-    all_to_all_single,
-    barrier,
-    ring,
-    any_source,
-]
+    all_reduce, all_reduce_coalesced, broadcast, reduce, all_gather, all_gather_into_tensor,
+    reduce_scatter_tensor, reduce_scatter, all_gather_uneven, gather, scatter, all_to_all, all_to_all_single,
+    barrier, ring, any_source,
+]  # fmt: skip

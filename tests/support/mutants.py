@@ -14,21 +14,12 @@ from support import processes, simgpu_build
 
 KERNELS, HOST = "test_folds", "test_cuda_weak_peers"  # programs of tests/fakecuda
 CASES = (
-    "every_fold_gives_the_bits_of_the_host",
-    "flags_by_kernels",
-    "flags_by_memory_operations",
-    "parts_of_which_the_first_queue_is_late",
-    "parts_of_which_the_other_queue_is_late",
-    "carried_from_the_device",
-    "carried_by_kernels",
-    "carried_through_the_host",
-    "broadcasts_in_a_row",
-    "peers_by_memory_operations",
-    "group_memory_by_memory_operations",
-    "peers_by_kernels",
-    "group_memory_by_kernels",
-    "graphs",
-)
+    "every_fold_gives_the_bits_of_the_host", "flags_by_kernels", "flags_by_memory_operations",
+    "parts_of_which_the_first_queue_is_late", "parts_of_which_the_other_queue_is_late",
+    "carried_from_the_device", "carried_by_kernels", "carried_through_the_host", "broadcasts_in_a_row",
+    "peers_by_memory_operations", "group_memory_by_memory_operations", "peers_by_kernels",
+    "group_memory_by_kernels", "graphs",
+)  # fmt: skip
 
 
 def build() -> dict[str, Path]:

@@ -23,17 +23,8 @@ MPI_GDR_RUN = [sys.executable, "-m", "mpi_backend", "run"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 # Variables of a launcher or a rendezvous around the tests.
 _FOREIGN = (
-    "PMI",
-    "PMIX",
-    "OMPI",
-    "HYD",
-    "SLURM",
-    "MPI_LOCAL",
-    "MPI_GDR_",
-    "TORCHELASTIC",
-    "MASTER_",
-    "SPMD_",
-)
+    "PMI", "PMIX", "OMPI", "HYD", "SLURM", "MPI_LOCAL", "MPI_GDR_", "TORCHELASTIC", "MASTER_", "SPMD_",
+)  # fmt: skip
 _FOREIGN_NAMES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
 _KEPT = {"MPI_GDR_MPI_LIBRARY"}  # selects the MPI under test
 

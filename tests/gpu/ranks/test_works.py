@@ -41,12 +41,9 @@ CALLS = {
     "scatter": lambda t, n, r: dist.scatter(zeros(), [t] * n if r == 0 else None, 0, async_op=True),
     "not contiguous": lambda t, n, r: dist.all_reduce(t[::2], async_op=True),
     "message": lambda t, n, r: dist.batch_isend_irecv(
-        [
-            dist.P2POp(dist.isend, t, (r + 1) % n),
-            dist.P2POp(dist.irecv, zeros(), (r - 1) % n),
-        ]
+        [dist.P2POp(dist.isend, t, (r + 1) % n), dist.P2POp(dist.irecv, zeros(), (r - 1) % n)]
     )[-1],
-}
+}  # fmt: skip
 
 
 @pytest.mark.streams
