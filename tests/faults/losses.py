@@ -13,7 +13,6 @@ from pathlib import Path
 
 import jobs
 import pytest
-import testbed
 from support.namespaces import why_unavailable
 from testbed import Testbed
 
@@ -68,7 +67,7 @@ class Outcome:
                 found.append(f"rank {rank.rank} hung")
         for rank in self.survivors:
             if not any(re.search(self.loss.error, text) for text in rank.errors):
-                found.append(f"rank {rank.rank} was not told: {rank.errors}")
+                found.append(f"rank {rank.rank} was not notified: {rank.errors}")
         return found
 
     def story(self) -> str:
@@ -88,7 +87,7 @@ def seen(events: Path, rank: int, what: str) -> bool:
 
 
 def wait_until(true: Callable[[], bool]) -> bool:
-    until = time.monotonic() + jobs.PATIENCE
+    until = time.monotonic() + jobs.HANG_SECONDS
     while not true() and time.monotonic() < until:
         time.sleep(0.1)
     return true()
@@ -107,12 +106,11 @@ def run(bed: Testbed, loss: Loss) -> Outcome:
         if loss.mode == "killed" and jobs.all_ready(events, len(running)):
             time.sleep(2)  # until hosts are connected
             struck = [{"event": "strike", "time": time.monotonic()}]
-            nursery, pid = running[VICTIM]
-            nursery.kill(pid, signal.SIGKILL)
+            running[VICTIM].kill(signal.SIGKILL)
         survivors = [rank for rank in range(len(running)) if rank != VICTIM]
         wait_until(lambda: all(seen(events, rank, "error") for rank in survivors))
         (events / "stop").touch()
-        ranks = testbed.finish(running, events, time.monotonic() + 30)
+        ranks = jobs.finish(running, events, time.monotonic() + 30)
         ranks[VICTIM].events += struck
         return Outcome(loss, ranks, bed.left(loss.hosts, ranks))
 
@@ -122,8 +120,7 @@ def run_after_store(bed: Testbed, mode: str, hosts: str) -> list[jobs.Ended]:
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
         running = bed.start("store_leaves.py", [folder, mode], hosts, events)
-        nursery, pid = running[0]
-        nursery.wait([pid], time.monotonic() + jobs.PATIENCE)
+        running[0].wait(time.monotonic() + jobs.HANG_SECONDS)
         time.sleep(6)
         (events / "stop").touch()
-        return testbed.finish(running, events, time.monotonic() + 30)
+        return jobs.finish(running, events, time.monotonic() + 30)

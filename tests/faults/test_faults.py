@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import jobs
 import pytest
 from jobs import Case
+from support.warm import Server
 
 pytestmark = pytest.mark.long
 
@@ -133,11 +134,9 @@ def outcomes(request) -> Iterator[dict[Case, Future]]:
         for item in request.session.items
         if item.fspath == request.fspath and "struck" in getattr(item, "callspec", item).params
     ]
-    with (
-        jobs.Nursery() as nursery,
-        ThreadPoolExecutor(int(os.environ.get("FAULTS_AT_ONCE", AT_ONCE))) as pool,
-    ):
-        futures = {c: pool.submit(jobs.run_apart, c, [nursery]) for c in selected}
+    workers = int(os.environ.get("FAULTS_AT_ONCE", AT_ONCE))
+    with Server() as server, ThreadPoolExecutor(workers) as pool:
+        futures = {c: pool.submit(jobs.run_apart, c, [server]) for c in selected}
         yield futures
         for future in futures.values():
             future.cancel()

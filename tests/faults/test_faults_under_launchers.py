@@ -16,7 +16,7 @@ import pytest
 from support import processes
 
 RANKS, VICTIM = 2, 1
-PATIENCE = 150  # torchrun kills a stopped process after 30 s
+SECONDS = 150  # torchrun kills a stopped process after 30 s
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,7 @@ class Outcome:
 def run(launch: Launch) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
-        result = processes.run(
-            launch.command(events), PATIENCE, MPI_GDR_HEARTBEAT="4", MPI_GDR_FLIGHT_LOG="0"
-        )
+        result = processes.run(launch.command(events), SECONDS, MPI_GDR_HEARTBEAT="4", MPI_GDR_FLIGHT_LOG="0")
         deadline = time.monotonic() + 15  # a killed process may need a moment to vanish
         while (left := processes_with(folder)) and time.monotonic() < deadline:
             time.sleep(0.2)

@@ -9,6 +9,7 @@ import jobs
 import mpi_calls
 import pytest
 from jobs import Case
+from support.warm import Server
 
 # Collectives must use MPI, not shared memory.
 MESSAGES = (("MPI_GDR_SHM", "off"),)
@@ -45,10 +46,10 @@ def test_inside_mpi(library, tmp_path):
     def run(case: Case) -> list[jobs.Ended]:
         log = (("MPI_GDR_FLIGHT_DIR", str(tmp_path / case.fault)),) if case.fault == "sigkill" else ()
         return jobs.run_apart(
-            replace(case, options=("--intercept", str(library)), variables=(*case.variables, *log)), [nursery]
+            replace(case, options=("--intercept", str(library)), variables=(*case.variables, *log)), [server]
         )
 
-    with jobs.Nursery() as nursery, ThreadPoolExecutor(len(CASES)) as pool:
+    with Server() as server, ThreadPoolExecutor(len(CASES)) as pool:
         outcomes = list(pool.map(run, CASES))
     wrong = []
     for case, ranks in zip(CASES, outcomes, strict=True):

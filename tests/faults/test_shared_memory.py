@@ -11,6 +11,7 @@ import jobs
 import pytest
 from jobs import Case
 from support.namespaces import Namespaces, why_unavailable
+from support.warm import Server
 
 RANKS = 3
 
@@ -27,8 +28,8 @@ def test_little_shared_memory(size, error):
         pytest.skip(reason)
     case = Case("end", "none", "all_reduce", "large", error, ranks=RANKS)
     space = Namespaces("full", f"mount -t tmpfs -o size={size} tmpfs /dev/shm && ip link set lo up")
-    with space, jobs.Nursery(space.enter()) as nursery:
-        ranks = jobs.run_apart(case, [nursery])
+    with space, Server(space.enter()) as server:
+        ranks = jobs.run_apart(case, [server])
         left = os.listdir(space.inside("/dev/shm"))
     found = jobs.problems(case, ranks)
     for rank in ranks:

@@ -65,11 +65,11 @@ def stand_for_it(server, parent):
     if server in select.select([server, parent], [], [])[0]:
         ended = "its server has"
         with contextlib.suppress(OSError):
-            answer = server.recv(4)
-    if len(answer) < 4:
+            answer = server.recv(12)
+    if len(answer) < 12:
         os.write(2, f"{sys.argv[0]}: ends the program, since {ended} ended\n".encode())
         end_as(signal.SIGKILL)
-    end_as(struct.unpack("=i", answer)[0])
+    end_as(struct.unpack("=id", answer)[0])
 
 
 def end_as(status):
