@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.processes import captured
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "labs.py"
@@ -16,8 +17,7 @@ NOT_LABS = {"common.py", "memory.py", "resnet.py", "deepspeed_zero.py", "ranks_p
 def labs(tmp_path, page):
     path = tmp_path / "page.md"
     path.write_text(page)
-    command = [sys.executable, str(TOOL), str(path), f"--out={tmp_path / 'out'}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return captured([sys.executable, TOOL, path, f"--out={tmp_path / 'out'}"], check=False)
 
 
 def test_every_example_is_a_lab():

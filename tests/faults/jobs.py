@@ -86,13 +86,12 @@ def read_events(folder: Path, rank: int, attempt: int = 0) -> list[dict[str, Any
 
 
 def all_ready(events: Path, ranks: int) -> bool:
-    until = time.monotonic() + HANG_SECONDS
-    while time.monotonic() < until:
-        if all(any(e["event"] == "ready" for e in read_events(events, r)) for r in range(ranks)):
-            time.sleep(0.5)  # into the middle of the work
-            return True
-        time.sleep(0.1)
-    return False
+    def ready(rank: int) -> bool:
+        return any(event["event"] == "ready" for event in read_events(events, rank))
+
+    found = processes.wait_until(lambda: all(map(ready, range(ranks))), HANG_SECONDS)
+    time.sleep(0.5)  # into the middle of the work
+    return found
 
 
 def finish(running: Sequence[Child], events: Path, until: float) -> list[Ended]:

@@ -7,13 +7,14 @@ import re
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import jobs
 import pytest
 from support.namespaces import why_unavailable
+from support.processes import wait_until
 from testbed import Testbed
 
 LIMIT = 2  # seconds until every survivor is notified
@@ -56,8 +57,7 @@ class Outcome:
     @property
     def seconds(self) -> float:
         """From the loss to the last survivor's error."""
-        victim = self.ranks[VICTIM]
-        struck = max(victim.times("strike", "error"), default=float("nan"))
+        struck = max(self.ranks[VICTIM].times("strike", "error"), default=float("nan"))
         return max(min(rank.times("error"), default=float("inf")) for rank in self.survivors) - struck
 
     def problems(self) -> list[str]:
@@ -86,13 +86,6 @@ def seen(events: Path, rank: int, what: str) -> bool:
     return any(event["event"] == what for event in jobs.read_events(events, rank))
 
 
-def wait_until(true: Callable[[], bool]) -> bool:
-    until = time.monotonic() + jobs.HANG_SECONDS
-    while not true() and time.monotonic() < until:
-        time.sleep(0.1)
-    return true()
-
-
 def run(bed: Testbed, loss: Loss) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
@@ -108,7 +101,7 @@ def run(bed: Testbed, loss: Loss) -> Outcome:
             struck = [{"event": "strike", "time": time.monotonic()}]
             running[VICTIM].kill(signal.SIGKILL)
         survivors = [rank for rank in range(len(running)) if rank != VICTIM]
-        wait_until(lambda: all(seen(events, rank, "error") for rank in survivors))
+        wait_until(lambda: all(seen(events, rank, "error") for rank in survivors), jobs.HANG_SECONDS)
         (events / "stop").touch()
         ranks = jobs.finish(running, events, time.monotonic() + 30)
         ranks[VICTIM].events += struck

@@ -33,11 +33,8 @@ class Fault:
     tests: tuple[str, ...]  # of pytest, below tests/; "unit NAME: TEST" is a C++ test
 
 
-ENDS, NOTIFICATION, SECURITY = (
-    "launch/test_ends.py::",
-    "faults/test_notification.py::",
-    "faults/test_security.py::",
-)
+ENDS, SECURITY = "launch/test_ends.py::", "faults/test_security.py::"
+NOTIFICATION = "faults/test_notification.py::"
 FAULTS = (
     Fault(
         "another user plants the folder or the file of a flight log (H1)",

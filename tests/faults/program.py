@@ -187,8 +187,7 @@ def operation(name: str, count: int) -> Callable[[int], bool]:
             dist.reduce_scatter_tensor(mine, blocks.view(-1))
             return bool((mine == SIZE * base + total).all())
         if name == "all_to_all":
-            source = (base + RANK + torch.zeros(SIZE, count)).contiguous()
-            dist.all_to_all_single(blocks, source)
+            dist.all_to_all_single(blocks, (base + RANK + torch.zeros(SIZE, count)).contiguous())
             return bool((blocks == ranks).all())
         if name == "gather":
             dist.gather(mine, list(blocks) if root == RANK else None, root)

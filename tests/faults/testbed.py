@@ -79,14 +79,9 @@ class Testbed:
         variables_of_devices = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "FI_SOCKETS_IFACE")
         apart = dict(network) | dict.fromkeys(variables_of_devices, f"eth{link}")
         several = len(set(hosts)) > 1
-        environment = processes.clean_environment(
-            MASTER_ADDR=address(0, link) if several else "127.0.0.1",
-            MASTER_PORT=str(processes.free_port()),
-            WORLD_SIZE=str(len(hosts)),
-            MPI_GDR_FLIGHT_LOG="0",
-            **(apart if several else {}),
-            **variables,
-        )
+        where = {"MASTER_ADDR": address(0, link) if several else "127.0.0.1", **(apart if several else {})}
+        where |= {"MASTER_PORT": str(processes.free_port()), "WORLD_SIZE": str(len(hosts))}
+        environment = processes.clean_environment(MPI_GDR_FLIGHT_LOG="0", **where, **variables)
         argv = [str(jobs.FOLDER / script), *arguments]
         return [
             self.servers[int(host)].start(argv, environment | {"RANK": str(rank)}, events / f"log{rank}")

@@ -13,11 +13,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "ddp_program.py"
 
 def trained(launcher, size, backend, folder):
     """[{way of training: {name: parameter}} of each rank]."""
-    command = {
-        "mpi-gdr run": [*processes.MPI_GDR_RUN, "-n", size],
-        "torchrun": [*processes.TORCHRUN, "--standalone", f"--nproc-per-node={size}"],
-    }[launcher]
-    processes.run([*command, PROGRAM, backend, folder], timeout=180).expect(0)
+    processes.run([*processes.launched(launcher, size), PROGRAM, backend, folder], timeout=180).expect(0)
     return [torch.load(folder / f"{backend}-{rank}.pt") for rank in range(size)]
 
 
@@ -46,10 +42,5 @@ def test_training(tmp_path, gloo, launcher, size):
             # A sum of two is exact in any order; fp16_hook rounds to half precision.
             exact = size == 2 and way not in ("fp16_hook",)
             tolerance = 0 if exact else 1e-3 if way == "fp16_hook" else 1e-5
-            torch.testing.assert_close(
-                parameter,
-                gloo[size][way][name],
-                rtol=tolerance,
-                atol=tolerance,
-                msg=lambda m, w=way: f"{w}: {m}",
-            )
+            limits = {"rtol": tolerance, "atol": tolerance, "msg": lambda m, w=way: f"{w}: {m}"}
+            torch.testing.assert_close(parameter, gloo[size][way][name], **limits)

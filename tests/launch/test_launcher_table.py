@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from support.cases import cases
 
 from mpi_backend import launchers
 
@@ -34,29 +35,26 @@ def without(variables, *names):
     return {key: value for key, value in variables.items() if key not in names}
 
 
-@pytest.mark.parametrize(
-    ("name", "env", "expected"),
-    [
-        ("Open MPI mpirun", OPEN_MPI, FULL),
-        ("Hydra mpiexec", HYDRA, FULL),
-        ("Intel mpirun", {**HYDRA, "HYDRA_BSTRAP_XTERM": "0"}, FULL),
-        ("MVAPICH2 mpirun_rsh", MV2, FULL),
-        ("MVAPICH mpirun_rsh",
-         {"PMI_ID": "3", "PMI_PORT": "node:4711", "MVP_COMM_WORLD_SIZE": "4",
-          "MVP_COMM_WORLD_LOCAL_RANK": "1", "MVP_COMM_WORLD_LOCAL_SIZE": "2"}, FULL),
-        ("MVAPICH mpirun_rsh",
-         {"MVP_COMM_WORLD_RANK": "3", "MVP_COMM_WORLD_SIZE": "4", "MVP_COMM_WORLD_LOCAL_RANK": "1"},
-         without(FULL, "LOCAL_WORLD_SIZE")),
-        ("PALS mpiexec", PALS, FULL),
-        ("Flux", {"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4", "FLUX_TASK_LOCAL_ID": "1", "PMI_RANK": "3"},
-         without(FULL, "LOCAL_WORLD_SIZE")),
-        ("Slurm srun", SLURM, FULL),
-        ("Slurm srun",
-         {**without(SLURM, "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"), "SLURM_NTASKS_PER_NODE": "2"}, FULL),
-        ("Hydra mpiexec -pmi-port",
-         {"PMI_ID": "3", "PMI_PORT": "node:4711", "WORLD_SIZE": "4", "MPI_LOCALRANKID": "1",
-          "MPI_LOCALNRANKS": "2"}, without(FULL, "WORLD_SIZE")),
-    ],
+@cases(("name", "env", "expected"),
+    ("Open MPI mpirun", OPEN_MPI, FULL),
+    ("Hydra mpiexec", HYDRA, FULL),
+    ("Intel mpirun", {**HYDRA, "HYDRA_BSTRAP_XTERM": "0"}, FULL),
+    ("MVAPICH2 mpirun_rsh", MV2, FULL),
+    ("MVAPICH mpirun_rsh",
+     {"PMI_ID": "3", "PMI_PORT": "node:4711", "MVP_COMM_WORLD_SIZE": "4",
+      "MVP_COMM_WORLD_LOCAL_RANK": "1", "MVP_COMM_WORLD_LOCAL_SIZE": "2"}, FULL),
+    ("MVAPICH mpirun_rsh",
+     {"MVP_COMM_WORLD_RANK": "3", "MVP_COMM_WORLD_SIZE": "4", "MVP_COMM_WORLD_LOCAL_RANK": "1"},
+     without(FULL, "LOCAL_WORLD_SIZE")),
+    ("PALS mpiexec", PALS, FULL),
+    ("Flux", {"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4", "FLUX_TASK_LOCAL_ID": "1", "PMI_RANK": "3"},
+     without(FULL, "LOCAL_WORLD_SIZE")),
+    ("Slurm srun", SLURM, FULL),
+    ("Slurm srun",
+     {**without(SLURM, "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"), "SLURM_NTASKS_PER_NODE": "2"}, FULL),
+    ("Hydra mpiexec -pmi-port",
+     {"PMI_ID": "3", "PMI_PORT": "node:4711", "WORLD_SIZE": "4", "MPI_LOCALRANKID": "1",
+      "MPI_LOCALNRANKS": "2"}, without(FULL, "WORLD_SIZE")),
 )  # fmt: skip
 def test_each_row(name, env, expected):
     assert launchers.detect(env).launcher == name
@@ -111,12 +109,9 @@ def test_slurm_tasks_per_node(counts, node, expected):
     assert launchers._slurm_local_size(env) == expected
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"PMI_RANK": "4"}, {"PMI_SIZE": "0"}, {"PMI_RANK": "x"}, {"PMI_RANK": "-1"}, {"MPI_LOCALRANKID": "2"},
-        {"MPI_LOCALNRANKS": "5"},
-    ],
+@cases("change",
+    {"PMI_RANK": "4"}, {"PMI_SIZE": "0"}, {"PMI_RANK": "x"}, {"PMI_RANK": "-1"}, {"MPI_LOCALRANKID": "2"},
+    {"MPI_LOCALNRANKS": "5"},
 )  # fmt: skip
 def test_variables_that_make_no_sense_are_ignored(change):
     assert launchers.detect({**HYDRA, **change}) is None
@@ -151,12 +146,8 @@ def test_one_rank_is_filled_only_on_request():
     launchers.fill_environment(env)
     assert env == lone
     launchers.fill_environment(env, lone_rank=True)
-    assert {key: env[key] for key in FULL} == {
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-    }
+    expected = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    assert {key: env[key] for key in FULL} == expected
 
 
 # ---- what keeps a process from being a rank ---------------------------------------------------------------
@@ -164,25 +155,22 @@ def test_one_rank_is_filled_only_on_request():
 BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
 
 
-@pytest.mark.parametrize(
-    ("env", "rank", "size", "expected"),
-    [
-        (HYDRA, "3", "4", None), ({}, None, None, None), ({}, "1", "2", None),
-        ({"TORCHELASTIC_RUN_ID": "job", **HYDRA}, "1", "2", None),
-        (HYDRA, None, "8",
-         "WORLD_SIZE=8 is set, but Hydra mpiexec started 4 ranks .* rank 3: `unset WORLD_S"),
-        (HYDRA, "0", None, "RANK=0 is set, but Hydra mpiexec .* this is rank 3: `unset RANK` before"),
-        (HYDRA, "0", "4", "RANK=0 and WORLD_SIZE=4 are set, but .*`unset RANK WORLD_SIZE`.*set MASTER_ADDR"),
-        ({}, None, "4",
-         "WORLD_SIZE=4 is set without RANK.* for one rank alone, or .*`mpi-gdr run -n 4 x.py`"),
-        ({}, "0", None, "RANK=0 is set without WORLD_SIZE.*`unset RANK` for one .*`mpi-gdr run -n N x.py`"),
-        (BATCH_SCRIPT, None, None, "^SLURM_JOB_ID says .* allocation.*`mpi-gdr run -n 1 x.py` for one rank"),
-        ({"PBS_JOBID": "7"}, None, None, "^PBS_JOBID says .* allocation"),
-        ({"PMI_ID": "1", "PMI_PORT": "a:1"}, None, None, "a launcher left PMI_ID, PMI_PORT in the environ"),
-        ({"JSM_NAMESPACE_RANK": "1"}, None, None,
-         "a launcher left JSM_NAMESPACE_RANK .*mpi-gdr run -n N x.py"),
-        ({**BATCH_SCRIPT, "PMIX_RANK": "1"}, None, None, "a launcher left PMIX_RANK, SLURM_JOB_ID"),
-    ],
+@cases(("env", "rank", "size", "expected"),
+    (HYDRA, "3", "4", None), ({}, None, None, None), ({}, "1", "2", None),
+    ({"TORCHELASTIC_RUN_ID": "job", **HYDRA}, "1", "2", None),
+    (HYDRA, None, "8",
+     "WORLD_SIZE=8 is set, but Hydra mpiexec started 4 ranks .* rank 3: `unset WORLD_S"),
+    (HYDRA, "0", None, "RANK=0 is set, but Hydra mpiexec .* this is rank 3: `unset RANK` before"),
+    (HYDRA, "0", "4", "RANK=0 and WORLD_SIZE=4 are set, but .*`unset RANK WORLD_SIZE`.*set MASTER_ADDR"),
+    ({}, None, "4",
+     "WORLD_SIZE=4 is set without RANK.* for one rank alone, or .*`mpi-gdr run -n 4 x.py`"),
+    ({}, "0", None, "RANK=0 is set without WORLD_SIZE.*`unset RANK` for one .*`mpi-gdr run -n N x.py`"),
+    (BATCH_SCRIPT, None, None, "^SLURM_JOB_ID says .* allocation.*`mpi-gdr run -n 1 x.py` for one rank"),
+    ({"PBS_JOBID": "7"}, None, None, "^PBS_JOBID says .* allocation"),
+    ({"PMI_ID": "1", "PMI_PORT": "a:1"}, None, None, "a launcher left PMI_ID, PMI_PORT in the environ"),
+    ({"JSM_NAMESPACE_RANK": "1"}, None, None,
+     "a launcher left JSM_NAMESPACE_RANK .*mpi-gdr run -n N x.py"),
+    ({**BATCH_SCRIPT, "PMIX_RANK": "1"}, None, None, "a launcher left PMIX_RANK, SLURM_JOB_ID"),
 )  # fmt: skip
 def test_the_cure_is_named(env, rank, size, expected):
     found = launchers.explain_mismatch(env, rank, size, "x.py")

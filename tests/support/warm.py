@@ -46,14 +46,8 @@ from typing import Any
 from . import processes
 
 SERVERS = 2
-IMPORTED = (
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor.parallel",
-    "torch.distributed.pipelining",
-    "torch.distributed.checkpoint",
-    "torch.distributed.launcher.api",
-    "pytest",
-)
+OF_TORCH = ("fsdp", "tensor.parallel", "pipelining", "checkpoint", "launcher.api")
+IMPORTED = (*(f"torch.distributed.{name}" for name in OF_TORCH), "pytest")
 MOST_FILES = 250  # in a message
 END = struct.Struct("=id")  # wait status and time.monotonic() of a program's end
 # Read at Python's start, or by torch and its libraries at import: program and server must agree on these.
@@ -89,7 +83,7 @@ def start_server(path: Path, end: int, prefix: Sequence[str] = ()) -> subprocess
 
 
 def wait_for(servers: Mapping[Path, subprocess.Popen[bytes]]) -> None:
-    until = time.monotonic() + processes.PATIENCE * 60
+    until = time.monotonic() + processes.TIMEOUT_FACTOR * 60
     while not all(path.exists() for path in servers):
         assert all(server.poll() is None for server in servers.values()), (
             "a server of tests' programs has ended"
@@ -248,11 +242,8 @@ def surroundings(pid: int) -> tuple[object, ...]:
     """Namespaces, control groups and limits, which a child has from the server."""
     folder = Path(f"/proc/{pid}")
     limits = [resource.prlimit(pid, number) for number in range(resource.RLIMIT_AS + 1)]
-    return (
-        limits,
-        [os.readlink(path) for path in sorted(folder.glob("ns/*"))],
-        (folder / "cgroup").read_text(),
-    )
+    namespaces = [os.readlink(path) for path in sorted(folder.glob("ns/*"))]
+    return limits, namespaces, (folder / "cgroup").read_text()
 
 
 def writer(fd: int, errors: str) -> io.TextIOWrapper:

@@ -35,17 +35,12 @@ def hand_over(server, files):
     """Whether the server runs the program."""
     mask = os.umask(0)
     os.umask(mask)
-    request = marshal.dumps(
-        {
-            "arguments": ARGUMENTS,
-            "environment": dict(os.environ),
-            "folder": os.getcwd(),
-            "files": files,
-            "umask": mask,
-            "cores": list(os.sched_getaffinity(0)),
-            "executable": os.path.join(os.path.dirname(SERVERS[0]), "python"),
-        }
-    )
+    what = {
+        "arguments": ARGUMENTS, "environment": dict(os.environ), "folder": os.getcwd(), "files": files,
+        "umask": mask, "cores": list(os.sched_getaffinity(0)),
+        "executable": os.path.join(os.path.dirname(SERVERS[0]), "python"),
+    }  # fmt: skip
+    request = marshal.dumps(what)
     socket.send_fds(server, [struct.pack("=I", len(request))], files)
     server.sendall(request)
     return server.recv(1) == b"y"
