@@ -1,10 +1,10 @@
 """tests/fakecuda/ptx.py: its translations, and errors for unknown input."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.processes import Captured, captured, write_script
 
 TRANSLATOR = Path(__file__).parents[1] / "fakecuda" / "ptx.py"
 KERNEL = """.version 9.0
@@ -27,20 +27,17 @@ KERNEL = """.version 9.0
 	ret;
 }}
 """
-PTXAS = """#!/bin/sh
-test "$1 $2" = "-v -arch=sm_90" || exit 1
+PTXAS = """test "$1 $2" = "-v -arch=sm_90" || exit 1
 echo "ptxas info    : Compiling entry function 'scale' for 'sm_90'
 ptxas info    : Function properties for scale
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 23 registers, used 0 barriers, 1080 bytes smem" >&2
-"""
+ptxas info    : Used 23 registers, used 0 barriers, 1080 bytes smem" >&2"""
 
 
-def translate(tmp_path: Path, *instructions: str, ptxas: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+def translate(tmp_path: Path, *instructions: str, ptxas: tuple[str, ...] = ()) -> Captured:
     source, out = tmp_path / "scale.ptx", tmp_path / "scale.cpp"
     source.write_text(KERNEL.format("\n\t".join(instructions)))
-    command = [sys.executable, str(TRANSLATOR), str(source), str(out), *ptxas]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    result = captured([sys.executable, TRANSLATOR, source, out, *ptxas], check=False)
     assert out.exists() == (result.returncode == 0)
     return result
 
@@ -60,17 +57,13 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
 
 
 def test_registers_are_those_that_ptxas_allocates(tmp_path: Path) -> None:
-    ptxas = tmp_path / "ptxas"
-    ptxas.write_text(PTXAS)
-    ptxas.chmod(0o700)
-    result = translate(tmp_path, ptxas=(str(ptxas),))
+    result = translate(tmp_path, ptxas=(write_script(tmp_path / "ptxas", PTXAS),))
     assert result.returncode == 0, result.stderr
     assert '{"scale", &kernel0, params0, 16, 1080, 23, 256},' in (tmp_path / "scale.cpp").read_text()
 
 
 def test_an_error_of_ptxas_stops_the_build(tmp_path: Path) -> None:
-    result = translate(tmp_path, ptxas=("/bin/false",))
-    assert result.returncode == 1
+    assert translate(tmp_path, ptxas=("/bin/false",)).returncode == 1
 
 
 @pytest.mark.parametrize(
