@@ -1,7 +1,6 @@
 """The choice of a process's MPI library, rule by rule, and errors."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -49,11 +48,8 @@ def test_the_order_of_the_rules(nothing, monkeypatch):
     assert found(LD_LIBRARY_PATH=path) == MpiLibrary(f"{module}/libmpi.so.40", "on LD_LIBRARY_PATH")
     (nothing / "site" / "lib64").mkdir(parents=True)
     (nothing / "site" / "lib64" / "libmpi.so.12").touch()
-    monkeypatch.setattr(
-        mpi_library,
-        "ancestors",
-        lambda: iter([Path("/bin/sh"), nothing / "site" / "bin" / "hydra_pmi_proxy"]),
-    )
+    ancestors = [Path("/bin/sh"), nothing / "site" / "bin" / "hydra_pmi_proxy"]
+    monkeypatch.setattr(mpi_library, "ancestors", lambda: iter(ancestors))
     launched = MpiLibrary(f"{nothing}/site/lib64/libmpi.so.12", "beside the launcher")
     assert found(LD_LIBRARY_PATH=path) == launched
     chosen = found(LD_LIBRARY_PATH=path, MPI_GDR_MPI_LIBRARY="/mine/libmpi.so")
@@ -78,10 +74,8 @@ def test_a_launcher_has_its_own_family(nothing, monkeypatch, daemon, expected):
 
 def test_the_programs_above_this_one():
     code = "from mpi_backend import mpi_library; print([each.name for each in mpi_library.ancestors()])"
-    output = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -c '{code}'; true"],
-        capture_output=True, text=True, check=True, cwd=Path(mpi_library.__file__).parents[1],
-    ).stdout  # fmt: skip
+    command = ["bash", "-c", f"{sys.executable} -c '{code}'; true"]
+    output = processes.captured(command, cwd=Path(mpi_library.__file__).parents[1]).stdout
     assert output.startswith("['bash', 'python")
 
 
@@ -110,8 +104,7 @@ print(MPI.origin, _C.mpi_info()["abi"], *mpi_library.loaded_libraries(), sep="; 
 def load(*libraries: Path, **variables: str) -> str:
     """The library that a process finds after it has loaded these, as mpi4py may."""
     command = [sys.executable, "-c", LOADS, *map(str, libraries)]
-    result = processes.run(command, **variables)
-    return result.output.strip().splitlines()[-1]
+    return processes.run(command, **variables).output.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -124,9 +117,8 @@ def test_what_is_loaded_already_is_taken(name, abi):
 
 def test_two_mpis_are_refused():
     text = load(WHEEL / "libmpi.so.12", WHEEL / "libmpi_abi.so.1")
-    assert text.startswith(
-        "mpi_backend.mpi_library.MpiLibraryError: this process has loaded 2 MPI libraries, "
-    )
+    error = "mpi_backend.mpi_library.MpiLibraryError: this process has loaded 2 MPI libraries, "
+    assert text.startswith(error)
     assert str(WHEEL / "libmpi_abi.so.1") in text and "MPI4PY_LIBMPI" in text
 
 
@@ -143,9 +135,5 @@ def test_another_than_the_loaded_one_is_refused():
 )
 def test_what_is_no_mpi_is_refused(variable, message):
     text = load(MPI_GDR_MPI_LIBRARY=variable)
-    assert (
-        text.startswith("ImportError: ")
-        and message in text
-        and variable in text
-        and "MPI_GDR_MPI_LIBRARY" in text
-    )
+    assert text.startswith("ImportError: ")
+    assert all(word in text for word in (message, variable, "MPI_GDR_MPI_LIBRARY"))

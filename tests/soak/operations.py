@@ -183,9 +183,8 @@ def all_to_all_single(s: Step) -> Pending:
     output = s.empty(sum(receives))
     data = torch.cat([s.input(s.me, n, to) for to, n in enumerate(sends)])
     work = dist.all_to_all_single(output, data, receives, sends, group=s.group, async_op=s.asynchronous)
-    return [work], lambda: s.expect(
-        output, torch.cat([s.input(source, n, s.me) for source, n in enumerate(receives)]), str(counts)
-    )
+    expected = torch.cat([s.input(source, n, s.me) for source, n in enumerate(receives)])
+    return [work], lambda: s.expect(output, expected, str(counts))
 
 
 def counts_of(s: Step) -> list[int]:
@@ -249,17 +248,12 @@ def ring(s: Step) -> Pending:
     sent = s.input(s.me, count).clone()
     tag = s.number % 30000
     if batched:
-        works = dist.batch_isend_irecv(
-            [
-                dist.P2POp(dist.isend, sent, group=s.group, group_peer=to, tag=tag),
-                dist.P2POp(dist.irecv, received, group=s.group, group_peer=source, tag=tag),
-            ]
-        )
+        send = dist.P2POp(dist.isend, sent, group=s.group, group_peer=to, tag=tag)
+        receive = dist.P2POp(dist.irecv, received, group=s.group, group_peer=source, tag=tag)
+        works = dist.batch_isend_irecv([send, receive])
     else:
-        works = [
-            dist.irecv(received, group=s.group, group_src=source, tag=tag),
-            dist.isend(sent, group=s.group, group_dst=to, tag=tag),
-        ]
+        receive = dist.irecv(received, group=s.group, group_src=source, tag=tag)
+        works = [receive, dist.isend(sent, group=s.group, group_dst=to, tag=tag)]
     return works, lambda: s.expect(received, s.input(source, count), f"from {source}")
 
 
