@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from support.cases import cases
 from support.processes import clean_environment, wait_until
 
 pytestmark = pytest.mark.long
@@ -28,16 +29,14 @@ def environments(mark):
     return found
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "number", "status"),
-    [
-        (("selftest", "-n", "2"), signal.SIGINT, 130),
-        (("tune", "-n", "2", "--out", "{folder}/table"), signal.SIGINT, 130),
-        (("demo",), signal.SIGINT, 130),
-        (("bench", "-n", "2", "all_reduce"), signal.SIGINT, 130),
-        (("bench", "-n", "2", "all_reduce", "--compare", "gloo"), signal.SIGINT, 130),
-        (("selftest", "-n", "2"), signal.SIGTERM, 143),
-    ],
+    (("selftest", "-n", "2"), signal.SIGINT, 130),
+    (("tune", "-n", "2", "--out", "{folder}/table"), signal.SIGINT, 130),
+    (("demo",), signal.SIGINT, 130),
+    (("bench", "-n", "2", "all_reduce"), signal.SIGINT, 130),
+    (("bench", "-n", "2", "all_reduce", "--compare", "gloo"), signal.SIGINT, 130),
+    (("selftest", "-n", "2"), signal.SIGTERM, 143),
 )
 def test_a_signal_ends_command_and_job(tmp_path, words, number, status):
     mark = uuid.uuid4().hex

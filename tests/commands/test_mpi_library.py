@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
+from support.cases import cases
 
 from mpi_backend import mpi_library
 from mpi_backend.mpi_library import MpiLibrary, MpiLibraryError
@@ -58,10 +59,7 @@ def test_the_order_of_the_rules(nothing, monkeypatch):
     assert found() == MpiLibrary("/other/libmpi.so.12.1", "already loaded by this process")
 
 
-@pytest.mark.parametrize(
-    ("daemon", "expected"),
-    [("hydra_pmi_proxy", "libmpich.so.12"), ("prted", "libmpi.so.40"), ("bash", None)],
-)
+@cases("daemon, expected", ("hydra_pmi_proxy", "libmpich.so.12"), ("prted", "libmpi.so.40"), ("bash", None))
 def test_a_launcher_has_its_own_family(nothing, monkeypatch, daemon, expected):
     """Debian keeps all MPIs in one folder."""
     folder = nothing / "usr" / "lib" / "x86_64-linux-gnu"
@@ -79,13 +77,11 @@ def test_the_programs_above_this_one():
     assert output.startswith("['bash', 'python")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "is_mpi"),
-    [
-        ("libmpi.so.12", True), ("libmpi.so.12.5.2", True), ("libmpich.so.12", True),
-        ("libmpi_abi.so.1", True), ("libmpi_gnu_123.so.12", True), ("libmpicxx.so.12", False),
-        ("libmpi_mpifh.so.40", False), ("libmpi_gdr_mpich.so", False), ("libmpifort.so.12", False),
-    ],
+    ("libmpi.so.12", True), ("libmpi.so.12.5.2", True), ("libmpich.so.12", True),
+    ("libmpi_abi.so.1", True), ("libmpi_gnu_123.so.12", True), ("libmpicxx.so.12", False),
+    ("libmpi_mpifh.so.40", False), ("libmpi_gdr_mpich.so", False), ("libmpifort.so.12", False),
 )  # fmt: skip
 def test_names_of_mpi_libraries(name, is_mpi):
     assert bool(mpi_library.FILE.fullmatch(name)) == is_mpi
@@ -107,9 +103,7 @@ def load(*libraries: Path, **variables: str) -> str:
     return processes.run(command, **variables).output.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("name", "abi"), [("libmpi.so.12", "MPICH ABI"), ("libmpi_abi.so.1", "MPI standard ABI")]
-)
+@cases("name, abi", ("libmpi.so.12", "MPICH ABI"), ("libmpi_abi.so.1", "MPI standard ABI"))
 def test_what_is_loaded_already_is_taken(name, abi):
     """Opened with local symbols, as Python does: our library still resolves them."""
     assert load(WHEEL / name) == f"already loaded by this process; {abi}; {WHEEL / name}"

@@ -208,10 +208,7 @@ def test_a_secret_of_the_launch_in_the_environment_alone(launcher, shell):
     assert found[0] != found[1] and found[2] == "the user's"
 
 
-@pytest.mark.parametrize(
-    ("env", "size", "added"),
-    [({}, 2, {"OMP_NUM_THREADS": "1"}), ({}, 1, {}), ({"OMP_NUM_THREADS": "8"}, 2, {})],
-)
+@cases("env, size, added", ({}, 2, {"OMP_NUM_THREADS": "1"}), ({}, 1, {}), ({"OMP_NUM_THREADS": "8"}, 2, {}))
 def test_what_is_set_for_the_ranks(env, size, added):
     assert run.added_variables(env, size) == added
 

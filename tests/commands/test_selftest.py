@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
+from support.cases import cases
 from support.command import mpi_gdr, mpi_gdr_output, on_a_terminal
 from support.processes import MPI_GDR_RUN, clean_environment
 
@@ -259,9 +260,7 @@ def test_integer_reductions_wrap_as_the_type_does(dtype):
         assert torch.equal(reference.reduced(contributions, op, "exact").values, total)
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]
-)
+@cases("dtype", torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn)
 def test_compare_finds_one_flipped_bit(dtype):
     good = operations.data(dtype, 100, 0, operations.Plan(0, 2, (0,), (), lambda amount: amount))
     bad = good.clone()

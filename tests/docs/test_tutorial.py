@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.cases import cases
 from support.processes import captured
 
 ROOT = Path(__file__).parents[2]
@@ -35,14 +36,12 @@ $ echo 'took 1.25 ms on 2 ranks'; echo between; echo 'difference 5e-16'; touch -
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expected", "wrong"),
-    [
-        ("took 99.0 ms on 2 ranks\n...\ndifference 1.5e-09", None),
-        ("took 1.25 ms on 3 ranks\n...", "expected took 1.25 ms on 3 ranks"),
-        ("took 1.25 ms on 2 ranks\ndifference 5e-16", "expected difference 5e-16"),
-        ("took 1.25 ms on 2 ranks\nbetween", "expected the end, instead of 'difference 5e-16'"),
-    ],
+    ("took 99.0 ms on 2 ranks\n...\ndifference 1.5e-09", None),
+    ("took 1.25 ms on 3 ranks\n...", "expected took 1.25 ms on 3 ranks"),
+    ("took 1.25 ms on 2 ranks\ndifference 5e-16", "expected difference 5e-16"),
+    ("took 1.25 ms on 2 ranks\nbetween", "expected the end, instead of 'difference 5e-16'"),
 )
 def test_what_differs_is_shown(tmp_path, expected, wrong):
     (tmp_path / "out").mkdir()

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import jobs
 import pytest
 from jobs import Case
+from support.cases import cases
 from support.warm import Server
 
 pytestmark = pytest.mark.long
@@ -142,9 +143,7 @@ def outcomes(request) -> Iterator[dict[Case, Future]]:
             future.cancel()
 
 
-@pytest.mark.parametrize(
-    "struck", [*COVERING, *(pytest.param(c, marks=pytest.mark.full) for c in FULL)], ids=str
-)
+@cases("struck", *COVERING, *(pytest.param(c, marks=pytest.mark.full) for c in FULL), ids=str)
 def test_survivors_end_with_a_named_error(outcomes, struck):
     ranks = outcomes[struck].result()
     found = jobs.problems(struck, ranks)

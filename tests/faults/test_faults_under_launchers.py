@@ -13,6 +13,7 @@ from pathlib import Path
 import jobs
 import pytest
 from support import processes
+from support.cases import cases
 from support.processes import wait_until
 
 RANKS, VICTIM = 2, 1
@@ -92,9 +93,7 @@ def outcomes(request) -> Iterator[dict[Launch, Future]]:
             future.cancel()
 
 
-@pytest.mark.parametrize(
-    "launch", [*COVERING, *(pytest.param(launch, marks=pytest.mark.full) for launch in FULL)], ids=str
-)
+@cases("launch", *COVERING, *(pytest.param(launch, marks=pytest.mark.full) for launch in FULL), ids=str)
 def test_a_fault_under_a_launcher(outcomes, launch):
     outcome = outcomes[launch].result()
     story = f"{outcome.events}\n{outcome.result.tail()}"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
+from support.cases import cases
 from support.namespaces import Namespaces, why_unavailable
 
 HERE = Path(__file__).parent
@@ -44,9 +45,7 @@ OFI = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
 NETWORKS = {"ucx": {}, "tcp": {**OFI, "FI_PROVIDER": "tcp"}, "sockets": {**OFI, "FI_PROVIDER": "sockets"}}
 
 
-@pytest.mark.parametrize(
-    ("launcher", "network"), [("mpirun", "ucx"), ("none", "ucx"), ("mpirun", "tcp"), ("none", "sockets")]
-)
+@cases("launcher, network", ("mpirun", "ucx"), ("none", "ucx"), ("mpirun", "tcp"), ("none", "sockets"))
 def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
     """The host has a second interface. Ignores Hydra's listener and torch's store (the program's address)."""
     if reason := why_unavailable():

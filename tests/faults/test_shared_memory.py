@@ -10,18 +10,17 @@ import os
 import jobs
 import pytest
 from jobs import Case
+from support.cases import cases
 from support.namespaces import Namespaces, why_unavailable
 from support.warm import Server
 
 RANKS = 3
 
 
-@pytest.mark.parametrize(
+@cases(
     ("size", "error"),
-    [
-        ("1m", r"mpi-gdr: MPI cannot start: /dev/shm has 1024 KiB free on the host of ranks 0, 1, 2"),
-        pytest.param("8m", "", marks=pytest.mark.full),
-    ],
+    ("1m", r"mpi-gdr: MPI cannot start: /dev/shm has 1024 KiB free on the host of ranks 0, 1, 2"),
+    pytest.param("8m", "", marks=pytest.mark.full),
 )  # fmt: skip
 def test_little_shared_memory(size, error):
     if reason := why_unavailable():

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-import pytest
+from support.cases import cases
 from support.processes import Captured, captured, write_script
 
 TRANSLATOR = Path(__file__).parents[1] / "fakecuda" / "ptx.py"
@@ -66,18 +66,16 @@ def test_an_error_of_ptxas_stops_the_build(tmp_path: Path) -> None:
     assert translate(tmp_path, ptxas=("/bin/false",)).returncode == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "instruction",
-    [
-        "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with an earlier instruction
-        "add.rn.ftz.f32 %f1, %f1, %f1;", "fma.rn.f32 %f1, %f1, %f1, %f1;", "div.approx.f32 %f1, %f1, %f1;",
-        "ld.global.nc.u32 %r1, [%rd1];", "ld.volatile.u32 %r1, [%rd1];", "ld.global.u32 %r1, [elsewhere];",
-        "st.param.u32 [scale_param_0], %r1;", "bar.sync 0, 64;", "bar.sync 1;", "mov.u32 %r1, %tid.y;",
-        "mov.u32 %r1, %laneid;", "cvt.rzi.f32.f32 %f1, %f1;", "cvt.rn.sat.f16.f32 %r1, %f1;",
-        "setp.neu.f32 %p1, %f1, %f1;", "atom.global.exch.b32 %r1, [%rd1], 1;",
-        ".local .align 8 .b8 depot[16];", "call.uni function;", "add.s32 %r1, %r1, 1", "add.s32 %r1, %r1;",
-        "add.s32 %r1, %r1, 1, 2;",
-    ],
+    "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with an earlier instruction
+    "add.rn.ftz.f32 %f1, %f1, %f1;", "fma.rn.f32 %f1, %f1, %f1, %f1;", "div.approx.f32 %f1, %f1, %f1;",
+    "ld.global.nc.u32 %r1, [%rd1];", "ld.volatile.u32 %r1, [%rd1];", "ld.global.u32 %r1, [elsewhere];",
+    "st.param.u32 [scale_param_0], %r1;", "bar.sync 0, 64;", "bar.sync 1;", "mov.u32 %r1, %tid.y;",
+    "mov.u32 %r1, %laneid;", "cvt.rzi.f32.f32 %f1, %f1;", "cvt.rn.sat.f16.f32 %r1, %f1;",
+    "setp.neu.f32 %p1, %f1, %f1;", "atom.global.exch.b32 %r1, [%rd1], 1;",
+    ".local .align 8 .b8 depot[16];", "call.uni function;", "add.s32 %r1, %r1, 1", "add.s32 %r1, %r1;",
+    "add.s32 %r1, %r1, 1, 2;",
 )  # fmt: skip
 def test_what_is_not_supported_stops_the_build(tmp_path: Path, instruction: str) -> None:
     result = translate(tmp_path, instruction)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.building import GIVE_UP, ROOT, load_setup
+from support.cases import cases
 from support.processes import captured
 from support.processes import write_script as script
 
@@ -151,9 +152,7 @@ def test_the_architectures_are_those_of_nvcc(no_cuda, find_cuda, tmp_path, known
     assert find_cuda()[0][2] == architectures
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("MPI_GDR_BUILD_CUDA", "maybe"), ("MPI_GDR_CUDA_ARCHITECTURES", "sm_80")]
-)
+@cases("name, value", ("MPI_GDR_BUILD_CUDA", "maybe"), ("MPI_GDR_CUDA_ARCHITECTURES", "sm_80"))
 def test_settings_of_cuda_that_are_none(no_cuda, find_cuda, name, value):
     no_cuda.setenv(name, value)
     found, output = find_cuda()

@@ -46,9 +46,7 @@ def test_a_job_needs_torch_alone(arguments, shown, bare):
     assert shown in mpi_gdr_output(*arguments.split(), **bare)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("info",), ("--version",), ("tune", "--help"), ("diagnose", "--help"), ("demo", "--help")]
-)
+@cases("arguments", ("info",), ("--version",), ("tune", "--help"), ("diagnose", "--help"), ("demo", "--help"))
 def test_the_other_commands_need_torch_alone(arguments, bare):
     result = mpi_gdr(*arguments, **bare)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from support import processes
+from support.cases import cases
 
 pytestmark = pytest.mark.warm
 
@@ -23,14 +24,12 @@ def gloo(tmp_path_factory):
     return {size: trained("torchrun", size, "gloo", tmp_path_factory.mktemp("gloo"))[0] for size in (2, 3)}
 
 
-@pytest.mark.parametrize(
+@cases(
     "launcher, size",
-    [
-        ("mpi-gdr run", 3),
-        ("torchrun", 2),
-        pytest.param("mpi-gdr run", 2, marks=pytest.mark.full),
-        pytest.param("torchrun", 3, marks=pytest.mark.full),
-    ],
+    ("mpi-gdr run", 3),
+    ("torchrun", 2),
+    pytest.param("mpi-gdr run", 2, marks=pytest.mark.full),
+    pytest.param("torchrun", 3, marks=pytest.mark.full),
 )
 def test_training(tmp_path, gloo, launcher, size):
     ranks = trained(launcher, size, "mpi-gdr", tmp_path)

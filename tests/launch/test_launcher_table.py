@@ -90,9 +90,7 @@ def test_a_row_that_disagrees_gives_no_local_rank():
     assert launchers.rank_variables(env) == {"RANK": "1", "WORLD_SIZE": "4"}
 
 
-@pytest.mark.parametrize(
-    "step", [None, "", "batch", "4294967290", "4294967291", "4294967292", "4294967294", "-1"]
-)
+@cases("step", None, "", "batch", "4294967290", "4294967291", "4294967292", "4294967294", "-1")
 def test_slurm_outside_a_job_step_is_no_launcher(step):
     env = without(SLURM, "SLURM_STEP_ID")
     if step is not None:
@@ -180,9 +178,7 @@ def test_the_cure_is_named(env, rank, size, expected):
         assert re.search(expected, found), found
 
 
-@pytest.mark.parametrize(
-    "name", ["OMPI_MCA_btl", "OMPI_ALLOW_RUN_AS_ROOT", "PMIX_VERSION", "HYDRA_FULL_ERROR", "SLURM_CONF"]
-)
+@cases("name", "OMPI_MCA_btl", "OMPI_ALLOW_RUN_AS_ROOT", "PMIX_VERSION", "HYDRA_FULL_ERROR", "SLURM_CONF")
 def test_what_users_export_is_no_trace_of_a_launcher(name):
     assert launchers.traces({name: "1"}) == []
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
+from support.cases import cases
 
 pytestmark = pytest.mark.warm
 
@@ -41,12 +42,10 @@ NAMES = ["broadcast, roots", "broadcast, int64", "broadcast, int32", "scatter, r
 NAMES += ["reduce, roots", "sum, max", "sizes", "collectives"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("size", "variables"),
-    [
-        (2, {}), (4, {}), (2, {"MPI_GDR_SHM": "off"}), (4, {"MPI_GDR_SHM": "off"}),
-        (4, {"MPI_GDR_RANKS_PER_NODE": "2"}),
-    ],
+    (2, {}), (4, {}), (2, {"MPI_GDR_SHM": "off"}), (4, {"MPI_GDR_SHM": "off"}),
+    (4, {"MPI_GDR_RANKS_PER_NODE": "2"}),
     ids=["node-2", "node-4", "messages-2", "messages-4", "two levels"],
 )  # fmt: skip
 def test_different_calls_without_debugging(tmp_path, size, variables):

@@ -1,22 +1,20 @@
 import re
 from pathlib import Path
 
-import pytest
 from support import processes
+from support.cases import cases
 
 PROGRAM = Path(__file__).parent / "programs" / "with_mpi4py.py"
 # Our own thread enters MPI periodically.
 IDLE = {"MPIR_CVAR_NOLOCAL": "1", "MPI_GDR_P2P": "mpi"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("launcher", "arguments", "variables"),
-    [
-        ("mpi-gdr run", ("first", "multiple"), {}),
-        ("mpi-gdr run", ("finalises", "multiple"), IDLE),
-        ("mpi-gdr run", ("second",), {}),
-        ("torchrun", ("second",), {}),
-    ],
+    ("mpi-gdr run", ("first", "multiple"), {}),
+    ("mpi-gdr run", ("finalises", "multiple"), IDLE),
+    ("mpi-gdr run", ("second",), {}),
+    ("torchrun", ("second",), {}),
 )
 def test_either_initialises_or_finalises_mpi(launcher, arguments, variables):
     output = processes.run([*processes.launched(launcher, 2), PROGRAM, *arguments], **variables).expect(0)

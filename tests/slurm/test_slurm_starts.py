@@ -8,6 +8,7 @@ import sys
 import pytest
 from slurm_user import REPORT, User, reports
 from support import processes
+from support.cases import cases
 
 PYTHON = [sys.executable, REPORT]
 TWO_NODES = ["n1", "n2"]
@@ -27,16 +28,14 @@ def check(output: str, hosts: list[str]) -> None:
     assert found[0]["MASTER_ADDR"] == ("127.0.0.1" if len(set(hosts)) == 1 else hosts[0])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "hosts"),
-    [
-        ("-N1 -n2 -w n1 --mpi=pmi2", ["n1", "n1"]),
-        ("-N1 -n2 -w n1", ["n1", "n1"]),
-        # The MPICH wheel lacks PMIx: either way MPI starts over torch's store.
-        ("-N2 --ntasks-per-node=1 --mpi=none", TWO_NODES),
-        ("-N2 --ntasks-per-node=1 --mpi=pmix", TWO_NODES),
-        ("-N2 --ntasks-per-node=2 --distribution=cyclic --mpi=pmi2", ["n1", "n2", "n1", "n2"]),
-    ],
+    ("-N1 -n2 -w n1 --mpi=pmi2", ["n1", "n1"]),
+    ("-N1 -n2 -w n1", ["n1", "n1"]),
+    # The MPICH wheel lacks PMIx: either way MPI starts over torch's store.
+    ("-N2 --ntasks-per-node=1 --mpi=none", TWO_NODES),
+    ("-N2 --ntasks-per-node=1 --mpi=pmix", TWO_NODES),
+    ("-N2 --ntasks-per-node=2 --distribution=cyclic --mpi=pmi2", ["n1", "n2", "n1", "n2"]),
 )
 def test_srun(user: User, options, hosts):
     with user.srun(*options.split(), *PYTHON) as job:

@@ -71,7 +71,8 @@ def test_any_source(rank, size):
             seen = {}
             for _ in range(size - 1):
                 got = torch.empty(4, dtype=torch.int64)
-                seen[dist.recv(got, tag=collector)] = got.tolist()
+                source = dist.recv(got, tag=collector)
+                seen[source] = got.tolist()
             assert seen == {r: [r * 7] * 4 for r in range(size) if r != rank}
         else:
             dist.send(torch.full((4,), rank * 7), collector, tag=collector)
