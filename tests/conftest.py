@@ -63,5 +63,6 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "simulated: needs the simulated accelerator; skipped on any other device"
     )
+    config.addinivalue_line("markers", "ranks(n): not with fewer ranks")
     config.addinivalue_line("markers", "mesh: needs the four ranks of a 2 x 2 mesh")
     config.addinivalue_line("markers", "detail: runs once more under TORCH_DISTRIBUTED_DEBUG=DETAIL")

@@ -27,7 +27,7 @@ def script(program, *arguments):
 def running(command, env=None, **options):
     environment = processes.clean_environment() | (env or {})
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options) as process:
-        watchdog = threading.Timer(processes.PATIENCE * 60, process.kill)
+        watchdog = threading.Timer(processes.TIMEOUT_FACTOR * 60, process.kill)
         watchdog.start()
         try:
             yield process

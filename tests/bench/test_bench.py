@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.command import mpi_gdr
+from support.cases import cases
+from support.command import mpi_gdr, mpi_gdr_output
 
 from mpi_backend import bench, columns, rank_command, selftest
 from mpi_backend.bench import compare, device, options, overhead
@@ -21,9 +22,11 @@ QUICK = ("-b", "64", "-e", "256K", "-f", "64", "-n", "2", "-w", "1")
 PLACES = ("out_of_place", "in_place")
 
 
-def json_of(result):
+def json_of(*arguments, status=0):
+    """The report of `mpi-gdr ARGUMENTS --json -`."""
+    result = mpi_gdr(*arguments, "--json", "-")
     found = selftest.last_json(result.stdout)
-    assert found is not None, result.stdout + result.stderr
+    assert found is not None and result.returncode == status, result.stdout + result.stderr
     return found
 
 
@@ -31,9 +34,7 @@ def json_of(result):
 
 
 def test_every_collective_is_timed_and_right():
-    result = mpi_gdr("bench", "-n", "2", ",".join(options.COLLECTIVES), *QUICK, "--json", "-")
-    found = json_of(result)
-    assert result.returncode == 0, result.stderr
+    found = json_of("bench", "-n", "2", ",".join(options.COLLECTIVES), *QUICK)
     assert [of["collective"] for of in found["reports"]] == list(options.COLLECTIVES)
     missing = {name: {"out_of_place"} for name in ("all_reduce", "broadcast", "reduce")}
     missing |= {name: {"in_place"} for name in ("all_to_all", "sendrecv", "barrier")}
@@ -41,17 +42,12 @@ def test_every_collective_is_timed_and_right():
         check_rows(of, missing.get(of["collective"], set()))
         limits = [row[place]["limit_us"] for row in of["rows"] for place in PLACES if row[place]]
         rewritten = sum(row["bytes"] >= options.REWRITE_BYTES for row in of["rows"])
-        assert sum(limit is not None and limit > 0 for limit in limits) == rewritten * (
-            len(limits) // len(of["rows"])
-        )
+        known = sum(limit is not None and limit > 0 for limit in limits)
+        assert known == rewritten * (len(limits) // len(of["rows"]))
 
 
 def test_bare_mpi_runs_the_same_protocol_and_is_right():
-    result = mpi_gdr(
-        "bench", "-n", "3", ",".join(options.COLLECTIVES), *QUICK, "--backend", "mpi", "--json", "-"
-    )
-    found = json_of(result)
-    assert result.returncode == 0, result.stderr
+    found = json_of("bench", "-n", "3", ",".join(options.COLLECTIVES), *QUICK, "--backend", "mpi")
     missing = {"broadcast": {"out_of_place"}, "sendrecv": {"in_place"}, "barrier": {"in_place"}}
     for of in found["reports"]:
         check_rows(of, missing.get(of["collective"], set()))
@@ -67,33 +63,16 @@ def check_rows(found, missing):
             assert 0 < timing["min_us"] <= timing["mean_us"] <= timing["time_us"]
             assert 0 < timing["p50_us"] <= timing["p99_us"]
     block = 4 * found["info"]["ranks"] if KINDS[found["collective"]].blocks else 4
-    expected = (
-        [0] if found["collective"] == "barrier" else [size // block * block for size in (64, 4096, 262144)]
-    )
-    assert [row["bytes"] for row in found["rows"]] == expected
+    sizes = [size // block * block for size in (64, 4096, 262144)]
+    assert [row["bytes"] for row in found["rows"]] == ([0] if found["collective"] == "barrier" else sizes)
 
 
 def test_a_table_of_markdown_in_columns_as_wide_as_the_terminal():
     lines = [
-        "caption",
-        "",
-        "| bytes | MPI us |",
-        "|--:|---|",
-        "| 8 | 1.5 (1..2) |",
-        "| 64 | N/A |",
-        "",
-        "end",
-    ]
-    assert columns.from_markdown(lines, 80) == [
-        "caption",
-        "",
-        "bytes  MPI us",
-        "-----  ----------",
-        "    8  1.5 (1..2)",
-        "   64  N/A",
-        "",
-        "end",
-    ]
+        "caption", "", "| bytes | MPI us |", "|--:|---|", "| 8 | 1.5 (1..2) |", "| 64 | N/A |", "", "end",
+    ]  # fmt: skip
+    wide = ["bytes  MPI us", "-----  ----------", "    8  1.5 (1..2)", "   64  N/A"]
+    assert columns.from_markdown(lines, 80) == ["caption", "", *wide, "", "end"]
     narrow = columns.from_markdown(lines, 16)
     assert narrow[2:6] == ["bytes  MPI us", "-----  ------", "    8  1.5", "   64  N/A"]
     assert "--json" in narrow[6]
@@ -108,8 +87,8 @@ def test_a_rank_has_one_device(capsys):
 
 
 def test_mpi_is_left_out_where_it_has_no_such_reduction():
-    arguments = ("--sizes", "64", "-n", "2", "-d", "float8_e5m2", "--backend", "mpi", "--json", "-")
-    reduction, movement = json_of(mpi_gdr("bench", "-n", "2", "all_reduce,all_gather", *arguments))["reports"]
+    arguments = ("--sizes", "64", "-n", "2", "-d", "float8_e5m2", "--backend", "mpi")
+    reduction, movement = json_of("bench", "-n", "2", "all_reduce,all_gather", *arguments)["reports"]
     assert [row[place] for row in reduction["rows"] for place in PLACES] == [None, None]
     assert all(row[place] for row in movement["rows"] for place in PLACES) and movement["wrong"] == 0
     cells = {"mpi-gdr": {"p50_us": [1.0], "of_limit_percent": [None]}, "mpi": None}
@@ -119,24 +98,19 @@ def test_mpi_is_left_out_where_it_has_no_such_reduction():
 
 @pytest.mark.parametrize("op", ["prod", "avg"])
 def test_other_operations_and_types(op):
-    result = mpi_gdr("bench", "-n", "3", "reduce_scatter", *QUICK, "-d", "bfloat16", "-o", op, "--json", "-")
-    found = json_of(result)
-    assert result.returncode == 0 and found["wrong"] == 0
+    found = json_of("bench", "-n", "3", "reduce_scatter", *QUICK, "-d", "bfloat16", "-o", op)
+    assert found["wrong"] == 0
     assert all(row["bytes"] % 6 == 0 and row["count"] == row["bytes"] // 6 for row in found["rows"])
 
 
 def test_columns_of_nccl_tests_under_a_launcher():
-    result = mpi_gdr("run", "-n", "2", "-m", "mpi_backend", "bench", "all_gather", *QUICK)
-    assert result.returncode == 0, result.stderr
-    rows = [line.split() for line in result.stdout.splitlines() if line and not line.startswith("#")]
-    assert [row[:5] for row in rows] == [
-        ["64", "8", "float32", "none", "-1"],
-        ["4096", "512", "float32", "none", "-1"],
-        ["262144", "32768", "float32", "none", "-1"],
-    ]
+    output = mpi_gdr_output("run", "-n", "2", "-m", "mpi_backend", "bench", "all_gather", *QUICK)
+    rows = [line.split() for line in output.splitlines() if line and not line.startswith("#")]
+    assert [row[:2] for row in rows] == [["64", "8"], ["4096", "512"], ["262144", "32768"]]
+    assert all(row[2:5] == ["float32", "none", "-1"] for row in rows)
     assert all(len(row) == 13 and row[8] == row[12] == "0" for row in rows)
-    assert "# time: maximum over ranks of the mean per call" in result.stdout
-    assert re.search(r"^# Out of bounds values : 0 OK$", result.stdout, re.MULTILINE)
+    assert "# time: maximum over ranks of the mean per call" in output
+    assert re.search(r"^# Out of bounds values : 0 OK$", output, re.MULTILINE)
 
 
 def test_the_port_of_local_ranks_is_none_that_the_kernel_gives_away():
@@ -150,10 +124,9 @@ def test_the_port_of_local_ranks_is_none_that_the_kernel_gives_away():
 def test_gloo_runs_the_same_code_and_writes_json(tmp_path):
     path = tmp_path / "gloo.json"
     arguments = ("all_reduce", *QUICK, "--backend", "gloo", "--format", "osu", "--json", str(path))
-    result = mpi_gdr("bench", "-n", "2", *arguments)
-    assert result.returncode == 0, result.stderr
-    assert "Avg Latency(us)" in result.stdout
-    rows = [line.split() for line in result.stdout.splitlines() if line and not line.startswith("#")]
+    output = mpi_gdr_output("bench", "-n", "2", *arguments)
+    assert "Avg Latency(us)" in output
+    rows = [line.split() for line in output.splitlines() if line and not line.startswith("#")]
     assert [row[0] for row in rows] == ["64", "4096", "262144"] and all(len(row) == 5 for row in rows)
     found = json.loads(path.read_text())
     assert found["info"]["backend"] == "gloo" and "library" not in found["info"]
@@ -171,22 +144,18 @@ def test_wrong_elements_are_counted(tmp_path):
         "dist.broadcast = broken\n"
         "sys.exit(bench.main(sys.argv[1:]))\n"
     )
-    result = mpi_gdr("run", "-n", "2", str(script), "broadcast", *QUICK, "--json", "-")
-    found = json_of(result)
-    assert result.returncode == 1
+    found = json_of("run", "-n", "2", str(script), "broadcast", *QUICK, status=1)
     assert [row["in_place"]["wrong"] for row in found["rows"]] == [3, 3, 3]
-    unchecked = mpi_gdr("run", "-n", "2", str(script), "broadcast", *QUICK, "-c", "0", "--json", "-")
-    assert unchecked.returncode == 0 and json_of(unchecked)["wrong"] is None
+    assert json_of("run", "-n", "2", str(script), "broadcast", *QUICK, "-c", "0")["wrong"] is None
 
 
 def test_the_suite_runs_every_benchmark(tmp_path):
     pytest.importorskip("matplotlib", reason="the suite draws plots")
-    result = mpi_gdr(
+    output = mpi_gdr_output(
         "bench", "suite", "--quick", "--out", str(tmp_path), "--only", "all_reduce,ddp,overhead,overlap"
     )
-    assert result.returncode == 0, result.stderr
     page = (tmp_path / "performance.md").read_text()
-    assert result.stdout.strip() == page.strip()
+    assert output.strip() == page.strip()
     found = json.loads((tmp_path / "results.json").read_text())
     assert [of["ranks"] for of in found["comparisons"]] == [2]
     for of in found["comparisons"]:
@@ -204,8 +173,8 @@ def test_the_suite_runs_every_benchmark(tmp_path):
 
 
 def test_device_benchmark_on_the_cpu():
-    arguments = ["--device", "cpu", "--sizes", "8,64K", "--iters", "2", "--rounds", "1", "--json", "-"]
-    found = json_of(mpi_gdr("bench", "-n", "2", "device", *arguments))
+    arguments = ["--device", "cpu", "--sizes", "8,64K", "--iters", "2", "--rounds", "1"]
+    found = json_of("bench", "-n", "2", "device", *arguments)
     assert list(found["contenders"]) == ["mpi-gdr", "gloo"]
     for (of,) in found["contenders"].values():
         assert [row["bytes"] for row in of["rows"]] == [8, 65536]
@@ -219,31 +188,44 @@ def test_device_benchmark_on_the_cpu():
 # ---- command line -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("argv", "message"),
-    [
-        (["all_reduce", "-b", "1M", "-e", "1K"], "-b 1048576"),
-        (["all_reduce", "-f", "1"], "-f 1"),
-        (["all_reduce", "-d", "bool", "-o", "avg"], "avg"),
-        (["all_reduce", "--memory", "group", "--backend", "gloo"], "--memory group: expected"),
-        (["all_reduce", "--backend", "mpi", "--device", "cuda"], "--backend mpi: expected"),
-        (["all_reduce", "--compare", "ucc"], "'ucc': expected one of group, gloo, mpi, nccl"),
-        (["all_reduce", "--compare", "mpi", "--backend", "gloo"], "--backend gloo"),
-        (["all_reduce", "--compare", "gloo,mpi", "--device", "cuda"], "--compare mpi: expected --device cpu"),
-        (["all_reduce", "--compare", "mpi"], "the number of ranks is missing"),
-        (["device"], "the number of ranks is missing"),
-        (["all_reduce", "--rounds", "2"], "--rounds needs"),
-        (["all_reduce,reduce", "--plot", "x.png"], "--plot draws one"),
-        (["all_reduce", "--sizes", "0"], "at least 1 byte"),
-        (["all_reduce", "-d", "complex64", "-o", "max"], "complex64"),
-        (["-n", "2", "suite"], "-n 2: the suite"),
-        (["suite", "--only", "gpu"], "--only gpu"),
-        (["ddp", "--compare", "nccl"], "'nccl'"),
-        (["overhead"], "the number of ranks is missing"),
-        (["-n", "0", "all_reduce"], "'0'"),
-        (["scan"], "scan"),
-        (["all_reduce", "-e", "many"], "'many'"),
-    ],
+    (["all_reduce", "-b", "1M", "-e", "1K"], "-b 1048576"),
+    (["all_reduce", "-f", "1"], "-f 1"),
+    (["all_reduce", "-d", "bool", "-o", "avg"], "avg"),
+    (["all_reduce", "--memory", "group", "--backend", "gloo"], "--memory group: expected"),
+    (["all_reduce", "--backend", "mpi", "--device", "cuda"], "--backend mpi: expected"),
+    (["all_reduce", "--compare", "ucc"], "'ucc': expected one of group, gloo, mpi, nccl"),
+    (["all_reduce", "--compare", "mpi", "--backend", "gloo"], "--backend gloo"),
+    (["all_reduce", "--compare", "gloo,mpi", "--device", "cuda"], "--compare mpi: expected --device cpu"),
+    (["all_reduce", "--compare", "mpi"], "the number of ranks is missing"),
+    (["device"], "the number of ranks is missing"),
+    (["all_reduce", "--rounds", "2"], "--rounds needs"),
+    (["all_reduce,reduce", "--plot", "x.png"], "--plot draws one"),
+    (["all_reduce", "--sizes", "0"], "at least 1 byte"),
+    (["all_reduce", "-d", "complex64", "-o", "max"], "complex64"),
+    (["-n", "2", "suite"], "-n 2: the suite"),
+    (["suite", "--only", "gpu"], "--only gpu"),
+    (["ddp", "--compare", "nccl"], "'nccl'"),
+    (["overhead"], "the number of ranks is missing"),
+    (["-n", "0", "all_reduce"], "'0'"),
+    (["scan"], "scan"),
+    (["all_reduce", "-e", "many"], "'many'"),
+    # of messages
+    (["-n", "3", "bw"], "-n 3: expected 2 ranks"),
+    (["-n", "1", "multi_bw"], "-n 1: expected at least 2 ranks"),
+    (["latency"], "the number of ranks is missing"),
+    (["latency", "-W", "4"], "unknown option -W"),
+    (["bw", "-W", "0"], "'0' is not a number from 1 to 1000000000"),
+    (["bw", "--timeout", "1000000001"], "'1000000001' is not a number from 1 to 1000000000"),
+    (["bw", "-w", "-3"], "-w -3: expected at least 0"),
+    (["bw", "-b", "0"], "-b 0: expected 1 to"),
+    (["bw", "--sizes", "0"], "at least 1 byte"),
+    (["bw", "-f", "1"], "-f 1"),
+    (["bw", "--device", "cuda", "--backend", "mpi"], "--device cuda: bare MPI"),
+    (["bw", "--compare", "nccl"], "'nccl': expected one of gloo, mpi, fake"),
+    (["bw", "--compare", "mpi"], "the number of ranks is missing"),
+    (["-n", "2", "bw", "--compare", "mpi", "--backend", "gloo"], "--backend gloo: --compare starts"),
 )
 def test_bad_command_lines(argv, message, capsys):
     with pytest.raises(SystemExit) as status:
@@ -251,13 +233,11 @@ def test_bad_command_lines(argv, message, capsys):
     assert status.value.code == 2 and message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases(
     ("available", "device", "message"),
-    [
-        (False, "cuda", f"torch {torch.__version__} has no NCCL; builds for CUDA have it"),
-        (True, "cpu", "expected --device cuda, got cpu"),
-        (True, "cuda", "it takes a GPU for each of 2 ranks, and there are 1"),
-    ],
+    (False, "cuda", f"torch {torch.__version__} has no NCCL; builds for CUDA have it"),
+    (True, "cpu", "expected --device cuda, got cpu"),
+    (True, "cuda", "it takes a GPU for each of 2 ranks, and there are 1"),
 )
 def test_what_nccl_lacks_is_reported(available, device, message, monkeypatch, capsys):
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: available)

@@ -2,40 +2,29 @@
 
 import pytest
 import torch
+from support.cases import cases
 
 from mpi_backend.bench import compare, ddp, device, jobs, limit, overlap, plot, report, suite
 from mpi_backend.bench.collectives import KINDS, PERIOD, Case, tiled
 
 
-@pytest.mark.parametrize(
-    ("collective", "factor"),
-    [
-        ("all_reduce", 1.5),
-        ("all_gather", 0.75),
-        ("reduce_scatter", 0.75),
-        ("all_to_all", 0.75),
-        ("gather", 0.75),
-        ("scatter", 0.75),
-        ("broadcast", 1.0),
-        ("reduce", 1.0),
-        ("sendrecv", 1.0),
-    ],
-)
+@cases(("collective", "factor"),
+    ("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("all_to_all", 0.75),
+    ("gather", 0.75), ("scatter", 0.75), ("broadcast", 1.0), ("reduce", 1.0), ("sendrecv", 1.0),
+)  # fmt: skip
 def test_bus_factors_on_four_ranks(collective, factor):
     assert KINDS[collective].bus_factor(4) == factor
 
 
-@pytest.mark.parametrize(
+@cases(
     ("collective", "in_place", "sizes"),
-    [
-        ("all_reduce", True, 8),  # all read and write everything
-        ("reduce_scatter", False, 5),  # all read everything, each writes a quarter
-        ("broadcast", True, 6),  # three copies
-        ("all_gather", False, 8),  # four copies of all blocks
-        ("all_gather", True, 6),  # each without its own quarter
-        ("gather", True, 1.5),
-        ("all_to_all", False, 8),
-    ],
+    ("all_reduce", True, 8),  # all read and write everything
+    ("reduce_scatter", False, 5),  # all read everything, each writes a quarter
+    ("broadcast", True, 6),  # three copies
+    ("all_gather", False, 8),  # four copies of all blocks
+    ("all_gather", True, 6),  # each without its own quarter
+    ("gather", True, 1.5),
+    ("all_to_all", False, 8),
 )
 def test_bytes_that_four_ranks_must_move(collective, in_place, sizes):
     assert KINDS[collective].least(4, in_place) == sizes
@@ -88,42 +77,28 @@ def test_rows():
 def comparison(**times):
     """An all_reduce on 2 ranks; {contender: {bytes: [p50 by round]}}."""
     keys = dict.fromkeys(compare.Rounds.__annotations__)
+
+    def row(total, p50):
+        place = keys | {"p50_us": p50, "p99_us": 2 * p50}
+        return {"bytes": total, "count": total // 4, "out_of_place": None, "in_place": place}
+
     reports = {}
     for name, by_bytes in times.items():
         rounds = zip(*by_bytes.values(), strict=True)
         reports[name.replace("_", "-")] = [
-            {
-                "rows": [
-                    {
-                        "bytes": total,
-                        "count": total // 4,
-                        "out_of_place": None,
-                        "in_place": keys | {"p50_us": p50, "p99_us": 2 * p50},
-                    }
-                    for total, p50 in zip(by_bytes, of_round, strict=True)
-                ]
-            }
+            {"rows": [row(total, p50) for total, p50 in zip(by_bytes, of_round, strict=True)]}
             for of_round in rounds
         ]
     found = {"collective": "all_reduce", "ranks": 2, "type": "float32", "redop": "sum", "rounds": 3}
     found |= {"contenders": list(reports), "rows": list(compare.merged(reports))}
-    return found | {
-        "conditions": {
-            "date": "2026-11-25",
-            "cpu": "x",
-            "cores": 2,
-            "library": "y",
-            "torch": "z",
-            "load_average": 0.1,
-            "copies": {"one_core": [9.0, 11.0, 10.0], "all_cores": [12.0, 14.0, 13.0]},
-        }
-    }
+    conditions = {"date": "2026-11-25", "cpu": "x", "cores": 2, "library": "y", "torch": "z"}
+    copies = {"one_core": [9.0, 11.0, 10.0], "all_cores": [12.0, 14.0, 13.0]}
+    return found | {"conditions": conditions | {"load_average": 0.1, "copies": copies}}
 
 
 def test_table_of_the_comparison():
-    found = comparison(
-        mpi_gdr={8: [2.0, 4.0, 3.0]}, gloo={8: [30.0, 20.0, 45000.0]}, mpi={8: [1.0, 4.0, 1.5]}
-    )
+    others = {"gloo": {8: [30.0, 20.0, 45000.0]}, "mpi": {8: [1.0, 4.0, 1.5]}}
+    found = comparison(mpi_gdr={8: [2.0, 4.0, 3.0]}, **others)
     lines = compare.markdown(found)
     cells = ["8", "3 (2..4)", "30 (20..45000)", "1.5 (1..4)", "15 (5..15000)", "0.5 (0.5..1)"]
     assert lines[-1] == f"| {' | '.join(cells)} |"
@@ -134,31 +109,21 @@ def test_table_of_the_comparison():
 
 def test_a_range_takes_the_size_where_the_ratio_is_least():
     ours = {16 << 20: [10.0], 128 << 20: [100.0]}
-    found = comparison(
-        mpi_gdr=ours,
-        group=ours,
-        gloo={16 << 20: [50.0], 128 << 20: [400.0]},
-        mpi={16 << 20: [15.0], 128 << 20: [300.0]},
-    )
+    others = {"gloo": {16 << 20: [50.0], 128 << 20: [400.0]}, "mpi": {16 << 20: [15.0], 128 << 20: [300.0]}}
+    found = comparison(mpi_gdr=ours, group=ours, **others)
     row = next(line for line in suite.least_of_ranges({2: found}) if "16 - 128 MiB |" in line)
     assert [cell.strip() for cell in row.split("|")][1:-2] == ["16 - 128 MiB", "4", "1.5"]
 
 
 def test_share_of_communication_that_is_hidden():
     report = {
-        "parameters": 1000,
-        "batch": 1,
-        "buckets": [1 << 20],
-        "compute_ms": 10.0,
-        "communication_ms": 4.0,
-    }
+        "parameters": 1000, "batch": 1, "buckets": [1 << 20], "compute_ms": 10.0, "communication_ms": 4.0,
+    }  # fmt: skip
     reports = {"mpi-gdr": [report | {"step_ms": 11.0, "exposed_ms": 1.0}]}
     reports["gloo"] = [report | {"step_ms": 14.0, "exposed_ms": 4.0}]
     lines = ddp.markdown({"ranks": 2, "rounds": 1, "contenders": reports})
-    assert [line.split("|")[-2].split()[0] for line in lines if line.startswith(("| mpi-gdr", "| Gloo"))] == [
-        "75",
-        "0",
-    ]
+    rows = [line for line in lines if line.startswith(("| mpi-gdr", "| Gloo"))]
+    assert [row.split("|")[-2].split()[0] for row in rows] == ["75", "0"]
     assert lines[-1].endswith("mpi-gdr / Gloo: 0.25")
 
 
@@ -189,8 +154,7 @@ def test_limit_of_a_device():
 
 
 def test_what_two_parts_hide_of_each_other():
-    overlap = {"all_reduce_ms": 4.0, "products_ms": 5.0, "both_ms": 6.0}
-    assert device.hidden(overlap) == 75
+    assert device.hidden({"all_reduce_ms": 4.0, "products_ms": 5.0, "both_ms": 6.0}) == 75
 
 
 def test_a_plot_names_bytes_machine_and_date(tmp_path, monkeypatch):

@@ -19,8 +19,7 @@ LAUNCHER = [sys.executable, "-m", "deepspeed.launcher.runner"]
 PATH = f"{processes.BIN}:{os.environ['PATH']}"
 
 # ssh HOST COMMAND among the emulated nodes; hosts are addresses.
-SSH = """#!/bin/sh
-while [ "$1" != "${1#-}" ]; do
+SSH = """while [ "$1" != "${1#-}" ]; do
   case "$1" in -[op]) shift;; esac
   shift
 done
@@ -78,8 +77,7 @@ def test_deepspeed_s_mpich_launcher_on_two_nodes(over_gloo, tmp_path):
         first, second = (testbed.address(node) for node in range(2))
         ssh = tmp_path / "bin" / "ssh"
         ssh.parent.mkdir()
-        ssh.write_text(SSH % (first, second, " ".join(bed.nodes[1].enter())))
-        ssh.chmod(0o755)
+        processes.write_script(ssh, SSH % (first, second, " ".join(bed.nodes[1].enter())))
         hosts = tmp_path / "hosts"
         hosts.write_text(f"{first} slots=1\n{second} slots=1\n")
         command = [*LAUNCHER, "--hostfile", hosts, "--launcher", "mpich"]
@@ -89,7 +87,6 @@ def test_deepspeed_s_mpich_launcher_on_two_nodes(over_gloo, tmp_path):
         network = dict(testbed.OFI) | {"FI_TCP_IFACE": "eth0"}
         inside = bed.nodes[0].enter("-n", "-u")
         environment = {"PATH": f"{ssh.parent}:{PATH}", "DS_ACCELERATOR": "cpu", "MPI_GDR_DEBUG": "INFO"}
-        result = processes.run([*inside, *command], timeout=300, **environment, **network)
-        output = result.expect(0)
+        output = processes.run([*inside, *command], timeout=300, **environment, **network).expect(0)
     same(losses(tmp_path, stages=2), over_gloo)
     assert "node0" in output and "2 node" in output, output

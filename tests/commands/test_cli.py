@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support.cases import cases
 from support.command import mpi_gdr
 
 from mpi_backend import cli
@@ -22,33 +23,24 @@ def test_help_names_every_command(capsys):
 @pytest.mark.parametrize("option", ["--version", "-V"])
 def test_version(capsys, option):
     assert cli.main([option]) == 0
-    match = re.fullmatch(
-        r"mpi-gdr (\S+), commit ([0-9a-f]{40}(\+changes)?|unknown)\n", capsys.readouterr().out
-    )
-    assert match[1] == __version__
+    line = r"mpi-gdr (\S+), commit ([0-9a-f]{40}(\+changes)?|unknown)\n"
+    assert re.fullmatch(line, capsys.readouterr().out)[1] == __version__
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["rnu"], "unknown command 'rnu': did you mean run? expected one of run, info, "),
-        (["xyzzy"], "unknown command 'xyzzy': expected one of run, info, "),
-        (["--verison"], "unknown option '--verison': did you mean --version? "),
-        (["selftest", "-n", "2", "--quik"], "selftest: unknown option --quik, did you mean --quick?;"),
-        (["info", "--jsn"], "info: unknown option --jsn, did you mean --json?;"),
-        (
-            ["run", "-n", "2", "--hostfle", "x", "x.py"],
-            "--hostfle is none of its options, did you mean --host",
-        ),
-        (
-            ["bench", "-n", "2", "all_reduce", "-d", "float23"],
-            "'float23': did you mean float32? expected one",
-        ),
-        (["bench", "all_redcue"], "'all_redcue': did you mean all_reduce? expected one of all_reduce, "),
-        (["bench", "nope"], "barrier, latency, bw, bibw, multi_bw, ddp, device, overhead, overlap, suite;"),
-        (["bench", "-n", "2", "ddp", "--compare", "glo"], "'glo': did you mean gloo?"),
-    ],
-)
+@cases(("argv", "message"),
+    (["rnu"], "unknown command 'rnu': did you mean run? expected one of run, info, "),
+    (["xyzzy"], "unknown command 'xyzzy': expected one of run, info, "),
+    (["--verison"], "unknown option '--verison': did you mean --version? "),
+    (["selftest", "-n", "2", "--quik"], "selftest: unknown option --quik, did you mean --quick?;"),
+    (["info", "--jsn"], "info: unknown option --jsn, did you mean --json?;"),
+    (["run", "-n", "2", "--hostfle", "x", "x.py"],
+     "--hostfle is none of its options, did you mean --host"),
+    (["bench", "-n", "2", "all_reduce", "-d", "float23"],
+     "'float23': did you mean float32? expected one"),
+    (["bench", "all_redcue"], "'all_redcue': did you mean all_reduce? expected one of all_reduce, "),
+    (["bench", "nope"], "barrier, latency, bw, bibw, multi_bw, ddp, device, overhead, overlap, suite;"),
+    (["bench", "-n", "2", "ddp", "--compare", "glo"], "'glo': did you mean gloo?"),
+)  # fmt: skip
 def test_near_misses_are_named(argv, message, capsys):
     try:
         status = cli.main(argv)
@@ -58,21 +50,15 @@ def test_near_misses_are_named(argv, message, capsys):
     assert status == 2 and message in error and error.count("\n") == 1, error
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["selftest", "-n", "2", "--device", "foo"], "mpi-gdr selftest: --device foo: expected cpu, cuda or"),
-        (["selftest", "-n", "2", "--device", "meta"], "--device meta: torch sees no such device here"),
-        (["bench", "-n", "2", "all_reduce", "--device", "foo"], "mpi-gdr bench: --device foo: expected cpu"),
-        (["bench", "-n", "2", "bw", "--device", "foo"], "mpi-gdr bench bw: --device foo: expected cpu"),
-        (["bench", "-n", "2", "ddp", "--device", "foo"], "mpi-gdr bench ddp: --device foo: expected cpu"),
-        (
-            ["bench", "-n", "2", "all_reduce", "--backend", "nope"],
-            "--backend 'nope': expected one of mpi-gdr",
-        ),
-        (["bench", "-n", "2", "bw", "--backend", "cpu:gloo,cuda:glo"], "'glo': did you mean gloo?"),
-    ],
-)
+@cases(("argv", "message"),
+    (["selftest", "-n", "2", "--device", "foo"], "mpi-gdr selftest: --device foo: expected cpu, cuda or"),
+    (["selftest", "-n", "2", "--device", "meta"], "--device meta: torch sees no such device here"),
+    (["bench", "-n", "2", "all_reduce", "--device", "foo"], "mpi-gdr bench: --device foo: expected cpu"),
+    (["bench", "-n", "2", "bw", "--device", "foo"], "mpi-gdr bench bw: --device foo: expected cpu"),
+    (["bench", "-n", "2", "ddp", "--device", "foo"], "mpi-gdr bench ddp: --device foo: expected cpu"),
+    (["bench", "-n", "2", "all_reduce", "--backend", "nope"], "--backend 'nope': expected one of mpi-gdr"),
+    (["bench", "-n", "2", "bw", "--backend", "cpu:gloo,cuda:glo"], "'glo': did you mean gloo?"),
+)  # fmt: skip
 def test_what_torch_does_not_have_is_refused_before_ranks_start(argv, message):
     result = mpi_gdr(*argv)
     assert result.returncode == 2 and result.stdout == ""

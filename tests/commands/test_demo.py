@@ -7,38 +7,30 @@ from pathlib import Path
 
 import pytest
 from support import processes
-from support.command import copy_package, mpi_gdr
+from support.command import copy_package, mpi_gdr, mpi_gdr_output
 
 from mpi_backend import bar, demo
 from mpi_backend.demo import report
 
 ROOT = Path(__file__).parents[2]
 RESULT = {
-    "backend": "mpi-gdr",
-    "step_s": 0.05,
-    "sum_s": 0.001,
-    "loss": 2.0,
-    "val_loss": 2.1,
+    "backend": "mpi-gdr", "step_s": 0.05, "sum_s": 0.001, "loss": 2.0, "val_loss": 2.1,
     "digests": ["ab" * 32] * 2,
-}
+}  # fmt: skip
 
 
 def test_trains_over_both_with_the_same_bits():
-    result = mpi_gdr("demo", "--steps", "12")
-    assert result.returncode == 0, result.stdout + result.stderr
-    rows = re.findall(
-        r"^(mpi-gdr|Gloo) +[\d.]+ +[\d.]+ +(\d\.\d{4}) +(\d\.\d{4})$", result.stdout, re.MULTILINE
-    )
+    output = mpi_gdr_output("demo", "--steps", "12")
+    rows = re.findall(r"^(mpi-gdr|Gloo) +[\d.]+ +[\d.]+ +(\d\.\d{4}) +(\d\.\d{4})$", output, re.MULTILINE)
     assert [row[0] for row in rows] == ["mpi-gdr", "Gloo"]
     assert 2 < float(rows[0][2]) < 4.4  # nats per character; ln(97) = 4.57 untrained
     # A sum of two numbers does not depend on their order.
     assert rows[0][1:] == rows[1][1:]
-    hashes = re.findall(
-        r"^(mpi-gdr|Gloo): all 2 ranks hold the same bits, .* (\w{12})$", result.stdout, re.MULTILINE
-    )
+    bits = r"^(mpi-gdr|Gloo): all 2 ranks hold the same bits, .* (\w{12})$"
+    hashes = re.findall(bits, output, re.MULTILINE)
     assert [name for name, _ in hashes] == ["mpi-gdr", "Gloo"] and hashes[0][1] == hashes[1][1]
-    assert re.search(r"Over mpi-gdr a step is \d+\.\d\dx (fast|slow)er than over Gloo", result.stdout)
-    assert all(len(line) <= 80 for line in result.stdout.splitlines()), result.stdout
+    assert re.search(r"Over mpi-gdr a step is \d+\.\d\dx (fast|slow)er than over Gloo", output)
+    assert all(len(line) <= 80 for line in output.splitlines()), output
 
 
 def test_under_a_launcher_only_the_ranks_train():

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from support import processes
+from support.cases import cases
 from support.command import mpi_gdr
 from support.sites import (
     ALONE,
@@ -33,15 +34,13 @@ from mpi_backend.doctor.findings import Job, Meeting, all_within, within
 # ---- what starts a job ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("problem", "level", "page"),
-    [
-        ("", "good", ""),
-        ("mpi-gdr was built for torch 2.12.1 and this is torch 2.13.0", "bad", "#which-torch"),
-        ("mpi-gdr cannot load the MPI library libmpi.so.12", "bad", "#which-mpi-at-run-time"),
-        ("which hides the installed package in /x", "bad", "#when-it-does-not-start"),
-        ("mpi-gdr has no compiled extension here", "bad", "#beside-your-own-torch-and-mpi"),
-    ],
+    ("", "good", ""),
+    ("mpi-gdr was built for torch 2.12.1 and this is torch 2.13.0", "bad", "#which-torch"),
+    ("mpi-gdr cannot load the MPI library libmpi.so.12", "bad", "#which-mpi-at-run-time"),
+    ("which hides the installed package in /x", "bad", "#when-it-does-not-start"),
+    ("mpi-gdr has no compiled extension here", "bad", "#beside-your-own-torch-and-mpi"),
 )
 def test_the_build(tmp_path, problem, level, page):
     finding = only(start.check_build, tmp_path, import_problem=problem)
@@ -54,92 +53,55 @@ def test_variables(tmp_path):
     assert (bad.level, bad.what, remark.level, remark.what) == ("bad", "LANES=x", "remark", "LANS")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mpi", "env", "level", "advice"),
-    [
-        ({}, {}, "good", ""),
-        ({"library": "MVAPICH2 Version      :\t2.3.7", "device": ""}, {}, "bad", "MV2_ENABLE_AFFINITY=0"),
-        ({"library": "MVAPICH2 Version : 2.3.7"}, {"MV2_ENABLE_AFFINITY": "0"}, "good", ""),
-        ({"library": "MVAPICH Version: 3.0", "device": "ch3:mrail"}, {}, "bad", "MVP_ENABLE_AFFINITY=0"),
-        ({"library": "MVAPICH Version: 4.0", "device": "ch4:ofi"}, {}, "good", ""),
-    ],
+    ({}, {}, "good", ""),
+    ({"library": "MVAPICH2 Version      :\t2.3.7", "device": ""}, {}, "bad", "MV2_ENABLE_AFFINITY=0"),
+    ({"library": "MVAPICH2 Version : 2.3.7"}, {"MV2_ENABLE_AFFINITY": "0"}, "good", ""),
+    ({"library": "MVAPICH Version: 3.0", "device": "ch3:mrail"}, {}, "bad", "MVP_ENABLE_AFFINITY=0"),
+    ({"library": "MVAPICH Version: 4.0", "device": "ch4:ofi"}, {}, "good", ""),
 )
 def test_the_library(tmp_path, mpi, env, level, advice):
     finding = only(start.check_mpi, tmp_path, env=env, mpi=MPICH | mpi)
     assert (finding.level, finding.advice) == (level, advice)
 
 
-@pytest.mark.parametrize(
-    ("case", "level", "text"),
-    [
-        ({"env": HYDRA_RANK, "job": HYDRA}, "good", "Hydra mpiexec starts the ranks"),
-        ({"env": SLURM_STEP, "job": SRUN}, "good", "Slurm srun starts the ranks"),
-        (
-            {"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "meeting": COMPUTED},
-            "remark",
-            "store at n1:23456",
-        ),
-        ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED)}, "bad", REFUSED),
-        (
-            {
-                "env": SLURM_STEP,
-                "job": SRUN,
-                "extension": extension(REFUSED),
-                "meeting": COMPUTED,
-                "mpi": OPEN_MPI,
-            },
-            "bad",
-            REFUSED,
-        ),
-        (
-            {
-                "env": SLURM_STEP | {"MPI_GDR_BOOTSTRAP": "store"},
-                "job": SRUN,
-                "extension": extension(REFUSED),
-                "meeting": COMPUTED,
-            },
-            "good",
-            "MPI_GDR_BOOTSTRAP=store",
-        ),
-        ({"env": HYDRA_RANK | {"WORLD_SIZE": "2"}, "job": HYDRA}, "bad", "`unset RANK WORLD_SIZE`"),
-        (
-            {"env": {"TORCHELASTIC_RUN_ID": "x"}, "job": ALONE._replace(launcher="torchrun")},
-            "good",
-            "over torch's store",
-        ),
-        (
-            {
-                "env": {"TORCHELASTIC_RUN_ID": "x"},
-                "job": ALONE._replace(launcher="torchrun"),
-                "mpi": OPEN_MPI,
-            },
-            "bad",
-            "Open MPI starts only under its own launcher",
-        ),
-        ({"env": {"RANK": "0", "WORLD_SIZE": "2"}}, "good", "RANK and WORLD_SIZE without a launcher"),
-        ({"env": HYDRA_RANK | {"PMIX_NAMESPACE": "x"}, "job": HYDRA}, "bad", "are both set"),
-    ],
-)
+@cases(("case", "level", "text"),
+    ({"env": HYDRA_RANK, "job": HYDRA}, "good", "Hydra mpiexec starts the ranks"),
+    ({"env": SLURM_STEP, "job": SRUN}, "good", "Slurm srun starts the ranks"),
+    ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "meeting": COMPUTED}, "remark",
+     "store at n1:23456"),
+    ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED)}, "bad", REFUSED),
+    ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "meeting": COMPUTED,
+      "mpi": OPEN_MPI}, "bad", REFUSED),
+    ({"env": SLURM_STEP | {"MPI_GDR_BOOTSTRAP": "store"}, "job": SRUN, "extension": extension(REFUSED),
+      "meeting": COMPUTED}, "good", "MPI_GDR_BOOTSTRAP=store"),
+    ({"env": HYDRA_RANK | {"WORLD_SIZE": "2"}, "job": HYDRA}, "bad", "`unset RANK WORLD_SIZE`"),
+    ({"env": {"TORCHELASTIC_RUN_ID": "x"}, "job": ALONE._replace(launcher="torchrun")}, "good",
+     "over torch's store"),
+    ({"env": {"TORCHELASTIC_RUN_ID": "x"}, "job": ALONE._replace(launcher="torchrun"), "mpi": OPEN_MPI},
+     "bad", "Open MPI starts only under its own launcher"),
+    ({"env": {"RANK": "0", "WORLD_SIZE": "2"}}, "good", "RANK and WORLD_SIZE without a launcher"),
+    ({"env": HYDRA_RANK | {"PMIX_NAMESPACE": "x"}, "job": HYDRA}, "bad", "are both set"),
+)  # fmt: skip
 def test_launchers(tmp_path, case, level, text):
     finding = only(start.check_launcher, tmp_path, **case)
     assert finding.level == level and text in finding.what + finding.advice
     assert level == "good" or finding.page.startswith("docs/")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("case", "levels", "text"),
-    [
-        ({}, ["good"], "`mpi-gdr run -n N train.py` starts ranks, by /opt/bin/mpiexec"),
-        ({"mpiexec": lambda: None}, ["remark"], "there is no mpiexec"),
-        ({"mpiexec": lambda: ("/o/mpiexec", None)}, ["not known"], "did not report its MPI"),
-        ({"mpiexec": lambda: ("/o/mpiexec", True)}, ["remark"], "another MPI than the loaded one"),
-        ({"mpi": OPEN_MPI}, ["bad"], "another MPI than the loaded one"),
-        ({"env": {"PMI_RANK": "0"}}, ["bad", "good"], "a launcher left PMI_RANK in the environment"),
-        ({"env": {"SLURM_JOB_ID": "7"}}, ["good"], "starts ranks"),
-        ({"srun_plugins": lambda: ("none", "pmi2")}, ["good", "good"], "`srun --mpi=pmi2 mpi-gdr doctor`"),
-        ({"srun_plugins": lambda: ("none", "pmix_v4")}, ["good", "remark"], "no --mpi=pmi2 here"),
-        ({"srun_plugins": lambda: ()}, ["good", "not known"], "did not answer"),
-    ],
+    ({}, ["good"], "`mpi-gdr run -n N train.py` starts ranks, by /opt/bin/mpiexec"),
+    ({"mpiexec": lambda: None}, ["remark"], "there is no mpiexec"),
+    ({"mpiexec": lambda: ("/o/mpiexec", None)}, ["not known"], "did not report its MPI"),
+    ({"mpiexec": lambda: ("/o/mpiexec", True)}, ["remark"], "another MPI than the loaded one"),
+    ({"mpi": OPEN_MPI}, ["bad"], "another MPI than the loaded one"),
+    ({"env": {"PMI_RANK": "0"}}, ["bad", "good"], "a launcher left PMI_RANK in the environment"),
+    ({"env": {"SLURM_JOB_ID": "7"}}, ["good"], "starts ranks"),
+    ({"srun_plugins": lambda: ("none", "pmi2")}, ["good", "good"], "`srun --mpi=pmi2 mpi-gdr doctor`"),
+    ({"srun_plugins": lambda: ("none", "pmix_v4")}, ["good", "remark"], "no --mpi=pmi2 here"),
+    ({"srun_plugins": lambda: ()}, ["good", "not known"], "did not answer"),
 )
 def test_outside_a_job_what_would_start_one(tmp_path, case, levels, text):
     findings = found(start.check_launcher, tmp_path, **case)
@@ -149,13 +111,8 @@ def test_outside_a_job_what_would_start_one(tmp_path, case, levels, text):
 
 def test_the_stores_address(tmp_path):
     def ask(**known):
-        return only(
-            start.check_meeting,
-            tmp_path,
-            env={"MPI_GDR_SECRET": "ab"},
-            job=SRUN._replace(rank=1),
-            **{"meeting": COMPUTED, **known},
-        )
+        usual = {"env": {"MPI_GDR_SECRET": "ab"}, "job": SRUN._replace(rank=1), "meeting": COMPUTED}
+        return only(start.check_meeting, tmp_path, **usual | known)
 
     users = Meeting("n9", "29500", False)
     assert ask().level == "good" and "computed" in ask().what
@@ -170,9 +127,8 @@ def test_the_stores_address(tmp_path):
 
 def test_the_stores_port(tmp_path):
     def ask(**known):
-        return found(
-            start.check_meeting, tmp_path, job=HYDRA, **{"meeting": Meeting("n1", "29500", False), **known}
-        )[1:]
+        usual = {"job": HYDRA, "meeting": Meeting("n1", "29500", False)}
+        return found(start.check_meeting, tmp_path, **usual | known)[1:]
 
     assert ask() == []
     assert [f.level for f in ask(why_no_listener=lambda port: "in use" if port == 29500 else "")] == ["bad"]
@@ -198,39 +154,36 @@ def test_without_the_extension_its_facts_are_not_good(tmp_path):
 # ---- facts ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("env", "n", "expected"),
-    [
-        ({}, None, Job(None, 0, 2, None, 2, 1)),
-        ({}, 8, Job(None, 0, 8, None, 8, 1)),
-        (
-            {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8", "SLURM_JOB_NUM_NODES": "2"},
-            None,
-            Job(None, 0, 8, None, 4, 2),
-        ),
-        ({"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}, None,
-         Job("Hydra mpiexec", 1, 4, 1, 4, 1)),
-        ({"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}, None,
-         Job("Hydra mpiexec", 3, 4, 1, 2, 2)),
-        (
-            SLURM_STEP | {"SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
-                          "SLURM_STEP_TASKS_PER_NODE": "3,1", "PMI_RANK": "0", "PMI_SIZE": "4"},
-            None,
-            Job("Slurm srun", 0, 4, 0, 3, 2),
-        ),
-        (
-            SLURM_STEP | {"SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
-                          "SLURM_STEP_TASKS_PER_NODE": "3,1"},
-            None,
-            Job("Slurm srun", 0, 4, 0, 3, 2),
-        ),
-        (
-            {"TORCHELASTIC_RUN_ID": "x", "RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0",
-             "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2"},
-            None,
-            Job("torchrun", 2, 4, 0, 2, 2),
-        ),
-    ],
+@cases(("env", "n", "expected"),
+    ({}, None, Job(None, 0, 2, None, 2, 1)),
+    ({}, 8, Job(None, 0, 8, None, 8, 1)),
+    (
+        {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8", "SLURM_JOB_NUM_NODES": "2"},
+        None,
+        Job(None, 0, 8, None, 4, 2),
+    ),
+    ({"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}, None,
+     Job("Hydra mpiexec", 1, 4, 1, 4, 1)),
+    ({"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}, None,
+     Job("Hydra mpiexec", 3, 4, 1, 2, 2)),
+    (
+        SLURM_STEP | {"SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
+                      "SLURM_STEP_TASKS_PER_NODE": "3,1", "PMI_RANK": "0", "PMI_SIZE": "4"},
+        None,
+        Job("Slurm srun", 0, 4, 0, 3, 2),
+    ),
+    (
+        SLURM_STEP | {"SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
+                      "SLURM_STEP_TASKS_PER_NODE": "3,1"},
+        None,
+        Job("Slurm srun", 0, 4, 0, 3, 2),
+    ),
+    (
+        {"TORCHELASTIC_RUN_ID": "x", "RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0",
+         "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2"},
+        None,
+        Job("torchrun", 2, 4, 0, 2, 2),
+    ),
 )  # fmt: skip
 def test_jobs(env, n, expected):
     assert facts.job_of(env, 2, n) == expected
@@ -264,8 +217,7 @@ def test_other_ranks_of_a_node_ask_what_is_theirs_alone(tmp_path):
 
     everything = topics(HYDRA)
     assert {"torch", "/dev/shm", "threads"} <= everything
-    others = topics(HYDRA._replace(rank=1, local_rank=1))
-    assert others == {"variables", "launcher", "threads"}
+    assert topics(HYDRA._replace(rank=1, local_rank=1)) == {"variables", "launcher", "threads"}
     assert topics(SRUN._replace(rank=2, local_rank=0)) == everything  # first rank of its node
 
 
@@ -273,10 +225,8 @@ def test_what_is_alike_on_all_ranks_is_reported_once(tmp_path):
     known = {"files": ETHERNET, "extension": extension(REFUSED), "meeting": COMPUTED}
     rank_2 = site(tmp_path, env=SLURM_STEP, job=SRUN._replace(rank=2), **known)
     shared = doctor.findings(rank_2, doctor.CHECKS)
-    assert [(topic, f.level) for topic, f in shared if f.of_job] == [
-        ("launcher", "remark"),
-        ("rendezvous", "remark"),
-    ]
+    of_job = [(topic, f.level) for topic, f in shared if f.of_job]
+    assert of_job == [("launcher", "remark"), ("rendezvous", "remark")]
     assert doctor.lines_of_other_rank(rank_2, shared) == []
 
 

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-import pytest
+from support.cases import cases
 from support.sites import (
     ALONE,
     ETHERNET,
@@ -25,21 +25,19 @@ from mpi_backend.doctor.findings import GpuFacts
 # ---- between the nodes ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("files", "case", "level", "text"),
-    [
-        (ETHERNET, {}, "good", "ucx; here: eth0"),
-        (INFINIBAND, {}, "good", "here: mlx5_0, eth0"),
-        (ETHERNET, {"network": None}, "not known", "does not report"),
-        (ETHERNET, {"network": "ofi"}, "remark", "sockets"),
-        (ETHERNET, {"network": "ofi", "env": {"FI_PROVIDER": "sockets"}}, "remark", "sockets"),
-        (ETHERNET, {"network": "ofi", "env": {"FI_PROVIDER": "tcp"}}, "good", "ofi"),
-        (ETHERNET, {"network": "ofi", "mpi": MPICH | {"library": "Intel(R) MPI"}}, "good", "ofi"),
-        (INFINIBAND, {"network": "ofi"}, "good", "ofi"),
-        (INFINIBAND, {"env": {"UCX_NET_DEVICES": "mlx5_0:1"}}, "good", "ucx"),
-        (ETHERNET, {"env": {"UCX_NET_DEVICES": "all"}}, "good", "ucx"),
-        (ETHERNET, {"env": {"FI_VERBS_IFACE": "et"}}, "good", "ucx"),  # a prefix of eth0
-    ],
+    (ETHERNET, {}, "good", "ucx; here: eth0"),
+    (INFINIBAND, {}, "good", "here: mlx5_0, eth0"),
+    (ETHERNET, {"network": None}, "not known", "does not report"),
+    (ETHERNET, {"network": "ofi"}, "remark", "sockets"),
+    (ETHERNET, {"network": "ofi", "env": {"FI_PROVIDER": "sockets"}}, "remark", "sockets"),
+    (ETHERNET, {"network": "ofi", "env": {"FI_PROVIDER": "tcp"}}, "good", "ofi"),
+    (ETHERNET, {"network": "ofi", "mpi": MPICH | {"library": "Intel(R) MPI"}}, "good", "ofi"),
+    (INFINIBAND, {"network": "ofi"}, "good", "ofi"),
+    (INFINIBAND, {"env": {"UCX_NET_DEVICES": "mlx5_0:1"}}, "good", "ucx"),
+    (ETHERNET, {"env": {"UCX_NET_DEVICES": "all"}}, "good", "ucx"),
+    (ETHERNET, {"env": {"FI_VERBS_IFACE": "et"}}, "good", "ucx"),  # a prefix of eth0
 )
 def test_the_network_of_one_node(tmp_path, files, case, level, text):
     finding = only(network.check_network, tmp_path, files=files, **case)
@@ -48,9 +46,8 @@ def test_the_network_of_one_node(tmp_path, files, case, level, text):
 
 def test_the_network_of_several_nodes(tmp_path):
     def levels(files, folder, **known):
-        return [
-            f.level for f in found(network.check_network, tmp_path / folder, job=SRUN, files=files, **known)
-        ]
+        findings = found(network.check_network, tmp_path / folder, job=SRUN, files=files, **known)
+        return [finding.level for finding in findings]
 
     assert levels(ETHERNET, "a") == ["good", "not known"]
     assert levels({"sys/class/net/lo/operstate": "unknown"}, "b") == ["bad", "not known"]
@@ -90,27 +87,23 @@ def test_names_of_the_allocations_nodes(tmp_path):
 
 
 def test_lists_of_nodes():
-    assert network.expand_slurm("rack[1-2]n[03-04,9],login") == [
-        *("rack1n03", "rack1n04", "rack1n9", "rack2n03", "rack2n04", "rack2n9"),
-        "login",
-    ]
+    names = ["rack1n03", "rack1n04", "rack1n9", "rack2n03", "rack2n04", "rack2n9", "login"]
+    assert network.expand_slurm("rack[1-2]n[03-04,9],login") == names
     assert network.expand_slurm("n[08-11]") == ["n08", "n09", "n10", "n11"]
 
 
 # ---- a node -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("case", "text"),
-    [
-        ({}, None),
-        ({"job": HYDRA._replace(ranks_here=9, size=9)}, "9 ranks here share 8 cores"),
-        ({"cpus": frozenset([3])}, None),  # bound: other ranks have other cores
-        ({"cpus": frozenset(range(3))}, "4 ranks here share 3 cores"),
-        ({"env": {"SLURM_CPUS_ON_NODE": "2"}, "cpus": frozenset([0, 1])}, "4 ranks here share 2 cores"),
-        ({"files": {"sys/fs/cgroup/cpu.max": "200000 100000"}}, "quota is 2 cores, for 4 ranks"),
-        ({"files": {"sys/fs/cgroup/cpu.max": "max 100000"}}, None),
-    ],
+    ({}, None),
+    ({"job": HYDRA._replace(ranks_here=9, size=9)}, "9 ranks here share 8 cores"),
+    ({"cpus": frozenset([3])}, None),  # bound: other ranks have other cores
+    ({"cpus": frozenset(range(3))}, "4 ranks here share 3 cores"),
+    ({"env": {"SLURM_CPUS_ON_NODE": "2"}, "cpus": frozenset([0, 1])}, "4 ranks here share 2 cores"),
+    ({"files": {"sys/fs/cgroup/cpu.max": "200000 100000"}}, "quota is 2 cores, for 4 ranks"),
+    ({"files": {"sys/fs/cgroup/cpu.max": "max 100000"}}, None),
 )
 def test_cores(tmp_path, case, text):
     finding = only(node.check_processors, tmp_path, **case)
@@ -129,15 +122,13 @@ def test_threads(tmp_path):
     assert [f.what for f in bound] == ["bound to processor 3 alone"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("case", "level"),
-    [
-        ({}, "good"),
-        ({"extension": extension(shared=("/dev/shm has 1024 KiB free", ""))}, "bad"),
-        ({"extension": extension(shared=("", "may crash"))}, "remark"),
-        ({"shared_memory": None}, "not known"),
-        ({"extension": None}, "not known"),
-    ],
+    ({}, "good"),
+    ({"extension": extension(shared=("/dev/shm has 1024 KiB free", ""))}, "bad"),
+    ({"extension": extension(shared=("", "may crash"))}, "remark"),
+    ({"shared_memory": None}, "not known"),
+    ({"extension": None}, "not known"),
 )
 def test_shared_memory(tmp_path, case, level):
     assert only(node.check_shared_memory, tmp_path, **case).level == level
@@ -166,29 +157,21 @@ YAMA = "proc/sys/kernel/yama/ptrace_scope"
 STATUS = "proc/self/status"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("files", "refused", "hidden", "level", "text"),
-    [
-        ({}, {}, False, "good", "the kernel copies"),
-        ({YAMA: "0"}, {}, False, "good", "the kernel copies"),
-        ({YAMA: "1", STATUS: "CapEff:\t0000000000000000"}, {}, False, "remark", "ptrace_scope is 1"),
-        ({YAMA: "1", STATUS: "CapEff:\t0000000000080000"}, {}, False, "good", "the kernel copies"),
-        ({YAMA: "3", STATUS: "CapEff:\t0000000000080000"}, {}, False, "remark", "ptrace_scope is 3"),
-        ({}, {"process_vm_readv": "Operation not permitted"}, False, "remark", "seccomp"),
-        ({}, {"dumpable": "no"}, False, "remark", "non-dumpable"),
-        ({}, {"memfd_create": "Function not implemented"}, False, "remark", "memfd_create fails"),
-        ({}, {}, True, "not known", "a PID namespace"),
-    ],
+    ({}, {}, False, "good", "the kernel copies"),
+    ({YAMA: "0"}, {}, False, "good", "the kernel copies"),
+    ({YAMA: "1", STATUS: "CapEff:\t0000000000000000"}, {}, False, "remark", "ptrace_scope is 1"),
+    ({YAMA: "1", STATUS: "CapEff:\t0000000000080000"}, {}, False, "good", "the kernel copies"),
+    ({YAMA: "3", STATUS: "CapEff:\t0000000000080000"}, {}, False, "remark", "ptrace_scope is 3"),
+    ({}, {"process_vm_readv": "Operation not permitted"}, False, "remark", "seccomp"),
+    ({}, {"dumpable": "no"}, False, "remark", "non-dumpable"),
+    ({}, {"memfd_create": "Function not implemented"}, False, "remark", "memfd_create fails"),
+    ({}, {}, True, "not known", "a PID namespace"),
 )
 def test_copies(tmp_path, files, refused, hidden, level, text):
-    finding = only(
-        node.check_copies,
-        tmp_path,
-        files=files,
-        links=FIRST,
-        refused_calls=lambda: WORKS | refused,
-        launcher_is_hidden=lambda: hidden,
-    )
+    known = {"refused_calls": lambda: WORKS | refused, "launcher_is_hidden": lambda: hidden}
+    finding = only(node.check_copies, tmp_path, files=files, links=FIRST, **known)
     assert finding.level == level and text in finding.what
 
 
@@ -200,19 +183,17 @@ NETWORK = {"proc/self/ns/net": "net:[1]", "proc/1/ns/net": "net:[1]"}
 OWN = FIRST | {"proc/self/ns/pid": "pid:[4026532000]"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("links", "case", "level", "text"),
-    [
-        (FIRST | NETWORK, {}, "good", "the host's"),
-        (FIRST, {}, "good", "the host's"),
-        (OWN, {}, "good", "a container (pid of its own)"),
-        (FIRST | NETWORK | {"proc/1/ns/net": "net:[2]"}, {}, "good", "a container (network of its own)"),
-        (OWN, {"job": SRUN}, "not known", "whether the ranks of a node share it"),
-        (OWN, {"job": HYDRA, "env": {"PMI_FD": "5"}}, "good", "with its launcher inside"),
-        (OWN, {"job": HYDRA, "env": {}}, "not known", "whether the ranks of a node share it"),
-        (OWN, {"launcher_is_hidden": lambda: True}, "not known", "the launcher is in another PID namespace"),
-        ({}, {}, "not known", "/proc does not show them"),
-    ],
+    (FIRST | NETWORK, {}, "good", "the host's"),
+    (FIRST, {}, "good", "the host's"),
+    (OWN, {}, "good", "a container (pid of its own)"),
+    (FIRST | NETWORK | {"proc/1/ns/net": "net:[2]"}, {}, "good", "a container (network of its own)"),
+    (OWN, {"job": SRUN}, "not known", "whether the ranks of a node share it"),
+    (OWN, {"job": HYDRA, "env": {"PMI_FD": "5"}}, "good", "with its launcher inside"),
+    (OWN, {"job": HYDRA, "env": {}}, "not known", "whether the ranks of a node share it"),
+    (OWN, {"launcher_is_hidden": lambda: True}, "not known", "the launcher is in another PID namespace"),
+    ({}, {}, "not known", "/proc does not show them"),
 )
 def test_containers(tmp_path, links, case, level, text):
     finding = only(node.check_namespaces, tmp_path, links=links, **case)
@@ -224,16 +205,14 @@ def gpus(count, path="on streams of the device", **problems):
     return lambda: GpuFacts(accelerator, *(problems.get(name) for name in ("shortage", "problem", "queues")))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("case", "level"),
-    [
-        ({"gpus": gpus(0)}, "good"),
-        ({"gpus": gpus(4), "job": HYDRA}, "good"),
-        ({"gpus": gpus(2), "job": HYDRA}, "remark"),
-        ({"gpus": gpus(1, "copies through host memory, blocking")}, "remark"),
-        ({"gpus": gpus(1, problem="the driver is older than CUDA 12")}, "remark"),
-        ({"gpus": gpus(1, shortage="8 ranks on a node do not fit")}, "bad"),
-    ],
+    ({"gpus": gpus(0)}, "good"),
+    ({"gpus": gpus(4), "job": HYDRA}, "good"),
+    ({"gpus": gpus(2), "job": HYDRA}, "remark"),
+    ({"gpus": gpus(1, "copies through host memory, blocking")}, "remark"),
+    ({"gpus": gpus(1, problem="the driver is older than CUDA 12")}, "remark"),
+    ({"gpus": gpus(1, shortage="8 ranks on a node do not fit")}, "bad"),
 )
 def test_gpus(tmp_path, case, level):
     assert only(node.check_gpus, tmp_path, **case).level == level

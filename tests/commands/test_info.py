@@ -5,6 +5,7 @@ import os
 import sys
 
 import pytest
+from support.cases import cases
 from support.command import mpi_gdr
 
 from mpi_backend import host, info, info_text, launchers
@@ -19,28 +20,9 @@ def report_of(*arguments, **variables):
 def test_json():
     result, report = report_of("--size", "4", UCX_TLS="tcp,self", MV2_SUPPORT_DL="1")
     assert result.returncode == 0
-    assert set(report) == {
-        "mpi_gdr",
-        "commit",
-        "errors",
-        "warnings",
-        "python",
-        "platform",
-        "host",
-        "torch",
-        "launcher",
-        "extension",
-        "accelerator",
-        "mpi",
-        "mpi_library_is",
-        "network",
-        "kernels",
-        "cuda",
-        "messages",
-        "variables",
-        "environment",
-        "algorithms",
-    }
+    names = "mpi_gdr commit errors warnings python platform host torch launcher extension accelerator mpi"
+    names += " mpi_library_is network kernels cuda messages variables environment algorithms"
+    assert set(report) == set(names.split())
     assert report["mpi_gdr"] == __version__
     assert report["environment"].items() >= {"UCX_TLS": "tcp,self", "MV2_SUPPORT_DL": "1"}.items()
     assert report["algorithms"]["size"] == 4
@@ -71,9 +53,7 @@ def test_one_screen():
     lines = result.stdout.splitlines()
     assert result.returncode == 0 and len(lines) < 40
     assert mpi_gdr("--version").stdout == f"{lines[0]}\n"
-    assert all(
-        any(line.startswith(f"{name} ") for line in lines) for name in ("cpu", "memory", "limits", "network")
-    )
+    assert {"cpu", "memory", "limits", "network"} <= {line.split(" ")[0] for line in lines}
     assert "MPI_GDR_LANES" not in result.stdout
     everything = mpi_gdr("info", "--all").stdout
     assert "MPI_GDR_LANES" in everything and "algorithms for 2 ranks on one node" in everything
@@ -101,17 +81,15 @@ def test_a_mistyped_variable_is_a_warning():
     assert report["warnings"] == ["MPI_GDR_LANS is not a variable of mpi-gdr; did you mean MPI_GDR_LANES?"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("device", "env", "expected"),
-    [
-        ("ch4:ucx ofi", {}, "ucx"),
-        ("ch4:ucx,ofi", {"UCX_TLS": "tcp,self"}, "ucx (UCX_TLS=tcp,self)"),
-        ("ch4:ucx,ofi", {"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}, "ofi (tcp)"),
-        ("ch4:ofi", {"FI_PROVIDER": "^udp"}, "ofi (provider not known; FI_PROVIDER=^udp; --init asks)"),
-        ("ch4:ofi", {}, "ofi (provider not known; FI_PROVIDER is not set; --init asks)"),
-        ("ch3:sock", {}, "sock"),
-        ("", {}, None),
-    ],
+    ("ch4:ucx ofi", {}, "ucx"),
+    ("ch4:ucx,ofi", {"UCX_TLS": "tcp,self"}, "ucx (UCX_TLS=tcp,self)"),
+    ("ch4:ucx,ofi", {"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}, "ofi (tcp)"),
+    ("ch4:ofi", {"FI_PROVIDER": "^udp"}, "ofi (provider not known; FI_PROVIDER=^udp; --init asks)"),
+    ("ch4:ofi", {}, "ofi (provider not known; FI_PROVIDER is not set; --init asks)"),
+    ("ch3:sock", {}, "sock"),
+    ("", {}, None),
 )
 def test_the_network(device, env, expected):
     assert info.network({"device": device, "library": "MPICH Version: 5.0.2"}, env, False) == expected
@@ -123,17 +101,10 @@ def test_a_started_mpi_names_the_provider(excluded, expected):
     assert report["network"] == expected
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (1000, "1000 B"),
-        (4096, "4 KiB"),
-        (1 << 30, "1 GiB"),
-        (25 << 29, "12.5 GiB"),
-        (None, "unlimited"),
-    ],
-)
+@cases(("size", "text"),
+    (0, "0 B"), (1000, "1000 B"), (4096, "4 KiB"), (1 << 30, "1 GiB"), (25 << 29, "12.5 GiB"),
+    (None, "unlimited"),
+)  # fmt: skip
 def test_sizes_are_for_people(size, text):
     assert host.size_text(size) == text
 
@@ -142,14 +113,10 @@ def test_variables_and_algorithms_as_text():
     table = [{"collective": "allreduce", "from_bytes": 0, "to_bytes": None, "algorithm": "chain"}]
     two_level = {"leaders": 2, "origin": "MPI_GDR_SELECT", "algorithm": "two_level"}
     algorithms = {
-        "size": 2,
-        "table": table,
-        "table_two_level": [table[0] | two_level],
-        "table_on_one_node": [
-            table[0] | {"to_bytes": 4096, "algorithm": "flag", "origin": "rows.txt:3"},
-            table[0] | {"from_bytes": 4096, "to_bytes": 2**64 - 1, "algorithm": "ring"},
-        ],
-    }
+        "size": 2, "table": table, "table_two_level": [table[0] | two_level],
+        "table_on_one_node": [table[0] | {"to_bytes": 4096, "algorithm": "flag", "origin": "rows.txt:3"},
+                              table[0] | {"from_bytes": 4096, "to_bytes": 2**64 - 1, "algorithm": "ring"}],
+    }  # fmt: skip
     assert info_text.algorithm_lines(algorithms) == [
         "algorithms for 2 ranks on one node",
         "  allreduce                from 0 B to 4 KiB: flag (rows.txt:3)",

@@ -10,7 +10,8 @@ import uuid
 from pathlib import Path
 
 import pytest
-from support.processes import clean_environment
+from support.cases import cases
+from support.processes import clean_environment, wait_until
 
 pytestmark = pytest.mark.long
 MARK = "FIRST_DAY_JOB"  # in the environment of a command and its descendants
@@ -28,43 +29,29 @@ def environments(mark):
     return found
 
 
-def wait_until(true, seconds=60):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-
-
-@pytest.mark.parametrize(
+@cases(
     ("words", "number", "status"),
-    [
-        (("selftest", "-n", "2"), signal.SIGINT, 130),
-        (("tune", "-n", "2", "--out", "{folder}/table"), signal.SIGINT, 130),
-        (("demo",), signal.SIGINT, 130),
-        (("bench", "-n", "2", "all_reduce"), signal.SIGINT, 130),
-        (("bench", "-n", "2", "all_reduce", "--compare", "gloo"), signal.SIGINT, 130),
-        (("selftest", "-n", "2"), signal.SIGTERM, 143),
-    ],
+    (("selftest", "-n", "2"), signal.SIGINT, 130),
+    (("tune", "-n", "2", "--out", "{folder}/table"), signal.SIGINT, 130),
+    (("demo",), signal.SIGINT, 130),
+    (("bench", "-n", "2", "all_reduce"), signal.SIGINT, 130),
+    (("bench", "-n", "2", "all_reduce", "--compare", "gloo"), signal.SIGINT, 130),
+    (("selftest", "-n", "2"), signal.SIGTERM, 143),
 )
 def test_a_signal_ends_command_and_job(tmp_path, words, number, status):
     mark = uuid.uuid4().hex
     command = [sys.executable, "-m", "mpi_backend", *(word.format(folder=tmp_path) for word in words)]
     with (tmp_path / "output").open("w+") as output:
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=output,
-            env=clean_environment(**{MARK: mark}),
-            start_new_session=True,
-            # Shells start background programs with SIGINT ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        # Shells start background programs with SIGINT ignored.
+        heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        heeds |= {"env": clean_environment(**{MARK: mark}), "start_new_session": True}
+        process = subprocess.Popen(command, stdout=output, stderr=output, **heeds)
         try:
-            wait_until(lambda: sum("PMI_RANK=" in text for text in environments(mark)) >= 2)
+            assert wait_until(lambda: sum("PMI_RANK=" in text for text in environments(mark)) >= 2)
             time.sleep(1)  # during or after the import of torch
             os.killpg(process.pid, number)  # as a terminal does
             assert process.wait(60) == status
-            wait_until(lambda: not environments(mark), 10)
+            assert wait_until(lambda: not environments(mark), 10)
         finally:
             process.kill()
             process.wait()
@@ -88,7 +75,7 @@ def test_a_job_that_prints_nothing_ends_with_a_command_that_was_killed():
     mark = uuid.uuid4().hex
     environment = clean_environment(**{MARK: mark})
     with subprocess.Popen([sys.executable, "-c", STARTS_A_JOB], env=environment) as process:
-        wait_until(lambda: len(environments(mark)) == 2)
+        assert wait_until(lambda: len(environments(mark)) == 2)
         time.sleep(0.2)  # until the second one is `sleep`
         process.kill()
-    wait_until(lambda: not environments(mark), 10)
+    assert wait_until(lambda: not environments(mark), 10)

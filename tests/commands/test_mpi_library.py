@@ -1,12 +1,12 @@
 """The choice of a process's MPI library, rule by rule, and errors."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support import processes
+from support.cases import cases
 
 from mpi_backend import mpi_library
 from mpi_backend.mpi_library import MpiLibrary, MpiLibraryError
@@ -49,11 +49,8 @@ def test_the_order_of_the_rules(nothing, monkeypatch):
     assert found(LD_LIBRARY_PATH=path) == MpiLibrary(f"{module}/libmpi.so.40", "on LD_LIBRARY_PATH")
     (nothing / "site" / "lib64").mkdir(parents=True)
     (nothing / "site" / "lib64" / "libmpi.so.12").touch()
-    monkeypatch.setattr(
-        mpi_library,
-        "ancestors",
-        lambda: iter([Path("/bin/sh"), nothing / "site" / "bin" / "hydra_pmi_proxy"]),
-    )
+    ancestors = [Path("/bin/sh"), nothing / "site" / "bin" / "hydra_pmi_proxy"]
+    monkeypatch.setattr(mpi_library, "ancestors", lambda: iter(ancestors))
     launched = MpiLibrary(f"{nothing}/site/lib64/libmpi.so.12", "beside the launcher")
     assert found(LD_LIBRARY_PATH=path) == launched
     chosen = found(LD_LIBRARY_PATH=path, MPI_GDR_MPI_LIBRARY="/mine/libmpi.so")
@@ -62,10 +59,7 @@ def test_the_order_of_the_rules(nothing, monkeypatch):
     assert found() == MpiLibrary("/other/libmpi.so.12.1", "already loaded by this process")
 
 
-@pytest.mark.parametrize(
-    ("daemon", "expected"),
-    [("hydra_pmi_proxy", "libmpich.so.12"), ("prted", "libmpi.so.40"), ("bash", None)],
-)
+@cases("daemon, expected", ("hydra_pmi_proxy", "libmpich.so.12"), ("prted", "libmpi.so.40"), ("bash", None))
 def test_a_launcher_has_its_own_family(nothing, monkeypatch, daemon, expected):
     """Debian keeps all MPIs in one folder."""
     folder = nothing / "usr" / "lib" / "x86_64-linux-gnu"
@@ -78,27 +72,17 @@ def test_a_launcher_has_its_own_family(nothing, monkeypatch, daemon, expected):
 
 def test_the_programs_above_this_one():
     code = "from mpi_backend import mpi_library; print([each.name for each in mpi_library.ancestors()])"
-    output = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -c '{code}'; true"],
-        capture_output=True, text=True, check=True, cwd=Path(mpi_library.__file__).parents[1],
-    ).stdout  # fmt: skip
+    command = ["bash", "-c", f"{sys.executable} -c '{code}'; true"]
+    output = processes.captured(command, cwd=Path(mpi_library.__file__).parents[1]).stdout
     assert output.startswith("['bash', 'python")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "is_mpi"),
-    [
-        ("libmpi.so.12", True),
-        ("libmpi.so.12.5.2", True),
-        ("libmpich.so.12", True),
-        ("libmpi_abi.so.1", True),
-        ("libmpi_gnu_123.so.12", True),
-        ("libmpicxx.so.12", False),
-        ("libmpi_mpifh.so.40", False),
-        ("libmpi_gdr_mpich.so", False),
-        ("libmpifort.so.12", False),
-    ],
-)
+    ("libmpi.so.12", True), ("libmpi.so.12.5.2", True), ("libmpich.so.12", True),
+    ("libmpi_abi.so.1", True), ("libmpi_gnu_123.so.12", True), ("libmpicxx.so.12", False),
+    ("libmpi_mpifh.so.40", False), ("libmpi_gdr_mpich.so", False), ("libmpifort.so.12", False),
+)  # fmt: skip
 def test_names_of_mpi_libraries(name, is_mpi):
     assert bool(mpi_library.FILE.fullmatch(name)) == is_mpi
 
@@ -116,13 +100,10 @@ print(MPI.origin, _C.mpi_info()["abi"], *mpi_library.loaded_libraries(), sep="; 
 def load(*libraries: Path, **variables: str) -> str:
     """The library that a process finds after it has loaded these, as mpi4py may."""
     command = [sys.executable, "-c", LOADS, *map(str, libraries)]
-    result = processes.run(command, **variables)
-    return result.output.strip().splitlines()[-1]
+    return processes.run(command, **variables).output.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("name", "abi"), [("libmpi.so.12", "MPICH ABI"), ("libmpi_abi.so.1", "MPI standard ABI")]
-)
+@cases("name, abi", ("libmpi.so.12", "MPICH ABI"), ("libmpi_abi.so.1", "MPI standard ABI"))
 def test_what_is_loaded_already_is_taken(name, abi):
     """Opened with local symbols, as Python does: our library still resolves them."""
     assert load(WHEEL / name) == f"already loaded by this process; {abi}; {WHEEL / name}"
@@ -130,9 +111,8 @@ def test_what_is_loaded_already_is_taken(name, abi):
 
 def test_two_mpis_are_refused():
     text = load(WHEEL / "libmpi.so.12", WHEEL / "libmpi_abi.so.1")
-    assert text.startswith(
-        "mpi_backend.mpi_library.MpiLibraryError: this process has loaded 2 MPI libraries, "
-    )
+    error = "mpi_backend.mpi_library.MpiLibraryError: this process has loaded 2 MPI libraries, "
+    assert text.startswith(error)
     assert str(WHEEL / "libmpi_abi.so.1") in text and "MPI4PY_LIBMPI" in text
 
 
@@ -149,9 +129,5 @@ def test_another_than_the_loaded_one_is_refused():
 )
 def test_what_is_no_mpi_is_refused(variable, message):
     text = load(MPI_GDR_MPI_LIBRARY=variable)
-    assert (
-        text.startswith("ImportError: ")
-        and message in text
-        and variable in text
-        and "MPI_GDR_MPI_LIBRARY" in text
-    )
+    assert text.startswith("ImportError: ")
+    assert all(word in text for word in (message, variable, "MPI_GDR_MPI_LIBRARY"))

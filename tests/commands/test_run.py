@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from support.processes import clean_environment
+from support.cases import cases
+from support.processes import captured, clean_environment, write_script
 
 from mpi_backend import mpi_library, run
 
@@ -25,39 +26,28 @@ def launcher(tmp_path):
     """Creates a launcher that answers --version with a text and otherwise runs a shell line."""
 
     def make(version, body='printf "%s\\n" "$@"'):
-        path = tmp_path / "mpiexec"
-        path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit 0; fi\n{body}\n')
-        path.chmod(0o755)
-        return str(path)
+        answer = f'if [ "$1" = --version ]; then echo "{version}"; exit 0; fi'
+        return write_script(tmp_path / "mpiexec", f"{answer}\n{body}")
 
     return make
 
 
 def mpi_gdr(*arguments, env=None, cwd=None):
-    return subprocess.run(
-        [*MPI_GDR, *arguments], capture_output=True, text=True, timeout=120, env=env, cwd=cwd, check=False
-    )
+    return captured([*MPI_GDR, *arguments], check=False, env=env, cwd=cwd)
 
 
 # ---- command line ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("argv", "n", "launcher_options", "program"),
-    [
-        (["-n", "2", "x.py"], 2, [], ["x.py"]),
-        (["-n2", "x.py"], 2, [], ["x.py"]),
-        (["-np", "3", "x.py", "-n", "9", "--hostfile"], 3, [], ["x.py", "-n", "9", "--hostfile"]),
-        (["-n", "2", "--", "x.py", "--", "a"], 2, [], ["x.py", "--", "a"]),
-        (["-n", "2", "-m", "pkg.mod", "-n", "1"], 2, [], ["-m", "pkg.mod", "-n", "1"]),
-        (
-            ["-n", "2", "-genv", "A", "1", "--", "x.py", "--", "b"],
-            2,
-            ["-genv", "A", "1"],
-            ["x.py", "--", "b"],
-        ),
-    ],
-)
+@cases(("argv", "n", "launcher_options", "program"),
+    (["-n", "2", "x.py"], 2, [], ["x.py"]),
+    (["-n2", "x.py"], 2, [], ["x.py"]),
+    (["-np", "3", "x.py", "-n", "9", "--hostfile"], 3, [], ["x.py", "-n", "9", "--hostfile"]),
+    (["-n", "2", "--", "x.py", "--", "a"], 2, [], ["x.py", "--", "a"]),
+    (["-n", "2", "-m", "pkg.mod", "-n", "1"], 2, [], ["-m", "pkg.mod", "-n", "1"]),
+    (["-n", "2", "-genv", "A", "1", "--", "x.py", "--", "b"], 2, ["-genv", "A", "1"],
+     ["x.py", "--", "b"]),
+)  # fmt: skip
 def test_where_our_options_end(argv, n, launcher_options, program):
     options, for_launcher, rest = run.parse(argv)
     assert (options.n, for_launcher, rest) == (n, launcher_options, program)
@@ -72,14 +62,12 @@ def test_names_that_other_launchers_have(name, per_node):
     assert run.parse([f"{per_node}=2", "x.py"])[0].ranks_per_node == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("hosts", "allocation", "ranks"),
-    [
-        ("", {}, "3"),
-        ("a\nb\n", {}, "6"),
-        ("", {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4"}, "12"),
-        ("", {"PBS_JOBID": "7"}, None),
-    ],
+    ("", {}, "3"),
+    ("a\nb\n", {}, "6"),
+    ("", {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4"}, "12"),
+    ("", {"PBS_JOBID": "7"}, None),
 )
 def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, shell, tmp_path, hosts, allocation, ranks):
     (tmp_path / "hosts").write_text(hosts)
@@ -92,20 +80,18 @@ def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, shell, tmp_path, 
         assert result.stdout.split()[:2] == ["-n", ranks]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("argv", "message"),
-    [
-        (["x.py"], "-n is missing"),
-        (["-n", "2"], "PROGRAM is missing"),
-        (["-n", "2", "-m"], "PROGRAM is missing"),
-        (["-n", "0", "x.py"], "'0' is not a number from 1 to 1000000000"),
-        (["-n", "two", "x.py"], "'two' is not a number"),
-        (["-n", "2", "-genv", "A", "1", "x.py"], "-genv is none of its options"),
-        (["-N", "2", "x.py"], "-N means nodes to srun and ranks per node to Open MPI: use --ranks-per-node"),
-        (["-n", "4", "-N2", "x.py"], "-N2 means nodes to srun"),
-        (["--nnodes=2", "x.py"], "--nnodes=2 is given by --hostfile"),
-        (["-n", "2", "--mpiexec", "/nowhere/mpiexec", "x.py"], "'/nowhere/mpiexec' is not an executable"),
-    ],
+    (["x.py"], "-n is missing"),
+    (["-n", "2"], "PROGRAM is missing"),
+    (["-n", "2", "-m"], "PROGRAM is missing"),
+    (["-n", "0", "x.py"], "'0' is not a number from 1 to 1000000000"),
+    (["-n", "two", "x.py"], "'two' is not a number"),
+    (["-n", "2", "-genv", "A", "1", "x.py"], "-genv is none of its options"),
+    (["-N", "2", "x.py"], "-N means nodes to srun and ranks per node to Open MPI: use --ranks-per-node"),
+    (["-n", "4", "-N2", "x.py"], "-N2 means nodes to srun"),
+    (["--nnodes=2", "x.py"], "--nnodes=2 is given by --hostfile"),
+    (["-n", "2", "--mpiexec", "/nowhere/mpiexec", "x.py"], "'/nowhere/mpiexec' is not an executable"),
 )
 def test_wrong_command_lines(argv, message, capsys):
     with pytest.raises(SystemExit) as stop:
@@ -147,17 +133,15 @@ def test_hydra_spelling(launcher, shell, tmp_path):
     assert result.stderr == "mpi-gdr run: a: 2 of 4 ranks\nmpi-gdr run: b: 2 of 4 ranks\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("hosts", "options", "env", "expected"),
-    [
-        ("192.0.2.1\n192.0.2.2\n", (), {}, "192.0.2.1"),
-        ("192.0.2.1:2\n", (), {}, ""),  # a single host
-        ("localhost\n192.0.2.2\n", (), {}, ""),
-        ("no-such-host.invalid\n192.0.2.2\n", (), {}, ""),  # an alias of ssh's
-        ("192.0.2.1\n192.0.2.2\n", ("-hosts", "192.0.2.2,192.0.2.1", "--"), {}, ""),
-        ("192.0.2.1\n192.0.2.2\n", (), {"MASTER_ADDR": "x"}, ""),
-        ("192.0.2.1\n192.0.2.2\n", (), {"MPI_GDR_MASTER_ADDR": "x"}, "x"),
-    ],
+    ("192.0.2.1\n192.0.2.2\n", (), {}, "192.0.2.1"),
+    ("192.0.2.1:2\n", (), {}, ""),  # a single host
+    ("localhost\n192.0.2.2\n", (), {}, ""),
+    ("no-such-host.invalid\n192.0.2.2\n", (), {}, ""),  # an alias of ssh's
+    ("192.0.2.1\n192.0.2.2\n", ("-hosts", "192.0.2.2,192.0.2.1", "--"), {}, ""),
+    ("192.0.2.1\n192.0.2.2\n", (), {"MASTER_ADDR": "x"}, ""),
+    ("192.0.2.1\n192.0.2.2\n", (), {"MPI_GDR_MASTER_ADDR": "x"}, "x"),
 )
 def test_the_first_host_is_the_rendezvous(launcher, shell, tmp_path, hosts, options, env, expected):
     (tmp_path / "hosts").write_text(hosts)
@@ -167,19 +151,15 @@ def test_the_first_host_is_the_rendezvous(launcher, shell, tmp_path, hosts, opti
     assert result.stdout == f"{expected}\n", result.stderr
 
 
-@pytest.mark.parametrize(
+@cases(
     ("squeue", "started"),
-    [
-        ("echo RUNNING", True),
-        ("true", False),
-        ("echo slurm_load_jobs error: Invalid job id specified >&2; exit 1", False),
-        ("echo squeue: error: no connection to the controller >&2; exit 1", True),
-    ],
+    ("echo RUNNING", True),
+    ("true", False),
+    ("echo slurm_load_jobs error: Invalid job id specified >&2; exit 1", False),
+    ("echo squeue: error: no connection to the controller >&2; exit 1", True),
 )
 def test_a_job_that_has_ended_starts_nothing(launcher, shell, tmp_path, squeue, started):
-    path = tmp_path / "squeue"
-    path.write_text(f"#!/bin/sh\n{squeue}\n")
-    path.chmod(0o755)
+    write_script(tmp_path / "squeue", squeue)
     env = {**shell, "PATH": f"{tmp_path}:{shell['PATH']}", "SLURM_JOB_ID": "7"}
     mpiexec = launcher("HYDRA build details:", "echo started")
     result = mpi_gdr("run", "-n", "2", "--mpiexec", mpiexec, "/bin/true", env=env)
@@ -192,37 +172,24 @@ def test_open_mpi_spelling(launcher, shell, tmp_path, version):
     (tmp_path / "hosts").write_text("a slots=2\nb slots=2\n")
     arguments = ("-n", "4", "--hostfile", "hosts", "--ranks-per-node", "2", "--mpiexec", launcher(version))
     env = {**shell, "MPI_GDR_DEBUG": "INFO"}
-    result = mpi_gdr("run", *arguments, "/bin/true", env=env, cwd=tmp_path)
-    words = result.stdout.split()
+    words = mpi_gdr("run", *arguments, "/bin/true", env=env, cwd=tmp_path).stdout.split()
     assert words[:7] == ["-n", "4", "--hostfile", "hosts", "--map-by", "ppr:2:node", "--oversubscribe"]
     assert words[-1] == "/bin/true"
     assert sorted(words[7:-1]) == ["-x", "-x", "-x", "MPI_GDR_DEBUG", "MPI_GDR_SECRET", "OMP_NUM_THREADS"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "env", "expected"),
-    [
-        ((), {}, ["localhost", "localhost", "PYTHONUNBUFFERED=1"]),
-        (("--ranks-per-node", "2"), {}, ["localhost", "localhost", "PYTHONUNBUFFERED=1"]),
-        (
-            ("--hostfile", "hosts", "--ranks-per-node", "1"),
-            {},
-            ["-hostfile", "hosts", "-ppn", "1", "PYTHONUNBUFFERED=1"],
-        ),
-        (
-            ("-launcher", "srun", "--"),
-            {"SLURM_JOB_ID": "7"},
-            ["-launcher", "srun", "PYTHONUNBUFFERED=1"],
-        ),
-    ],
-)
+@cases(("arguments", "env", "expected"),
+    ((), {}, ["localhost", "localhost", "PYTHONUNBUFFERED=1"]),
+    (("--ranks-per-node", "2"), {}, ["localhost", "localhost", "PYTHONUNBUFFERED=1"]),
+    (("--hostfile", "hosts", "--ranks-per-node", "1"), {},
+     ["-hostfile", "hosts", "-ppn", "1", "PYTHONUNBUFFERED=1"]),
+    (("-launcher", "srun", "--"), {"SLURM_JOB_ID": "7"}, ["-launcher", "srun", "PYTHONUNBUFFERED=1"]),
+)  # fmt: skip
 def test_spelling_of_mpirun_rsh(tmp_path, shell, arguments, env, expected):
     """Unconsumed words must be host names."""
     (tmp_path / "hosts").write_text("a\nb\n")
-    path = tmp_path / "mpirun_rsh"
-    path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    path.chmod(0o755)
-    command = ("-n", "2", "--mpiexec", str(path), *arguments, "/bin/true", "x")
+    path = write_script(tmp_path / "mpirun_rsh", 'printf "%s\\n" "$@"')
+    command = ("-n", "2", "--mpiexec", path, *arguments, "/bin/true", "x")
     result = mpi_gdr("run", *command, env={**shell, **env}, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["-export-all", "-np", "2", *expected, "/bin/true", "x"]
@@ -241,10 +208,7 @@ def test_a_secret_of_the_launch_in_the_environment_alone(launcher, shell):
     assert found[0] != found[1] and found[2] == "the user's"
 
 
-@pytest.mark.parametrize(
-    ("env", "size", "added"),
-    [({}, 2, {"OMP_NUM_THREADS": "1"}), ({}, 1, {}), ({"OMP_NUM_THREADS": "8"}, 2, {})],
-)
+@cases("env, size, added", ({}, 2, {"OMP_NUM_THREADS": "1"}), ({}, 1, {}), ({"OMP_NUM_THREADS": "8"}, 2, {}))
 def test_what_is_set_for_the_ranks(env, size, added):
     assert run.added_variables(env, size) == added
 
@@ -262,15 +226,13 @@ def test_the_launcher_of_the_mpi_that_ranks_find_comes_first(tmp_path, monkeypat
     assert run.find_mpiexec() == str(tmp_path / "path" / "mpiexec")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("size", "hosts", "per_node", "expected"),
-    [
-        (4, [("a", 2), ("b", 2)], None, {"a": 2, "b": 2}),
-        (3, [("a", 2), ("b", 2)], None, {"a": 2, "b": 1}),
-        (2, [("a", 2), ("b", 2)], None, {"a": 2}),
-        (5, [("a", 1), ("b", 1)], None, {"a": 3, "b": 2}),
-        (4, [("a", 8), ("b", 8)], 2, {"a": 2, "b": 2}),
-    ],
+    (4, [("a", 2), ("b", 2)], None, {"a": 2, "b": 2}),
+    (3, [("a", 2), ("b", 2)], None, {"a": 2, "b": 1}),
+    (2, [("a", 2), ("b", 2)], None, {"a": 2}),
+    (5, [("a", 1), ("b", 1)], None, {"a": 3, "b": 2}),
+    (4, [("a", 8), ("b", 8)], 2, {"a": 2, "b": 2}),
 )
 def test_placement(size, hosts, per_node, expected):
     assert run.place(size, [run.Host(*host) for host in hosts], per_node) == expected
@@ -309,12 +271,8 @@ def test_signals_reach_the_launcher(launcher, signum):
     mpiexec = launcher("HYDRA", "echo ready; exec sleep 60")
     command = [*MPI_GDR, "run", "-n", "2", "--mpiexec", mpiexec, "/bin/true"]
     # Shells start background programs, such as these tests, with SIGINT ignored.
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **heeds) as process:
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signum)
         assert process.wait(timeout=60) == -signum

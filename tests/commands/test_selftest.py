@@ -9,7 +9,8 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
-from support.command import mpi_gdr, on_a_terminal
+from support.cases import cases
+from support.command import mpi_gdr, mpi_gdr_output, on_a_terminal
 from support.processes import MPI_GDR_RUN, clean_environment
 
 from mpi_backend import rank_command, renamed, selftest
@@ -57,10 +58,9 @@ def test_a_renamed_collective_has_the_name_of_this_torch(has_new, monkeypatch):
 
 
 def test_under_a_launcher():
-    result = mpi_gdr("run", "-n", "2", "-m", "mpi_backend", "selftest", "--quick")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.splitlines()[-1].startswith("mpi-gdr selftest: passed, ")
-    assert "1 node, 2 ranks" in result.stdout
+    output = mpi_gdr_output("run", "-n", "2", "-m", "mpi_backend", "selftest", "--quick")
+    assert output.splitlines()[-1].startswith("mpi-gdr selftest: passed, ")
+    assert "1 node, 2 ranks" in output
 
 
 # The second operation waits until the test has read the first one's row.
@@ -165,15 +165,10 @@ def test_one_wrong_element_on_one_rank_fails(tmp_path):
     script.write_text(SABOTAGE)
     gather, scatter = renamed.all_gather_single.__name__, renamed.reduce_scatter_single.__name__
     broken = {
-        "all_reduce": "all_reduce",
-        "broadcast": "broadcast",
-        "all_gather": "all_gather",
-        gather: gather,
-        "reduce_scatter": "reduce_scatter",
-        scatter: scatter,
-        "all_to_all_single": "all_to_all_single",
+        "all_reduce": "all_reduce", "broadcast": "broadcast", "all_gather": "all_gather", gather: gather,
+        "reduce_scatter": "reduce_scatter", scatter: scatter, "all_to_all_single": "all_to_all_single",
         "recv": "send, recv",
-    }
+    }  # fmt: skip
     result = mpi_gdr("run", "-n", "2", str(script), "1", ",".join(broken))
     assert result.returncode == 1, result.stdout + result.stderr
     report = report_of(result)
@@ -190,21 +185,22 @@ def test_one_wrong_element_on_one_rank_fails(tmp_path):
     assert rows["all_reduce"]["differ"] > 0  # digests differ too
 
 
+RAISES = """
+import os, sys, time, torch.distributed as dist
+from pathlib import Path
+from mpi_backend import selftest
+def broken(*args, **kwargs): raise RuntimeError("sabotaged")
+dist.barrier = broken
+status, folder = selftest.main(["--quick", "--json"]), Path(sys.argv[0]).parent
+(folder / f"status{os.environ['RANK']}").write_text(str(status))
+while len(list(folder.glob("status*"))) < 2: time.sleep(0.01)  # a launcher ends all after one
+sys.exit(status)
+"""
+
+
 def test_an_exception_fails_on_all_ranks(tmp_path):
     script = tmp_path / "raises.py"
-    script.write_text(
-        "import os, sys, time, torch.distributed as dist\n"
-        "from pathlib import Path\n"
-        "from mpi_backend import selftest\n"
-        "def broken(*args, **kwargs): raise RuntimeError('sabotaged')\n"
-        "dist.barrier = broken\n"
-        "status = selftest.main(['--quick', '--json'])\n"
-        "folder = Path(sys.argv[0]).parent\n"
-        "rank = os.environ['RANK']\n"
-        "(folder / f'status{rank}').write_text(str(status))\n"
-        "while len(list(folder.glob('status*'))) < 2: time.sleep(0.01)  # a launcher ends all after one\n"
-        "sys.exit(status)\n"
-    )
+    script.write_text(RAISES)
     result = mpi_gdr("run", "-n", "2", str(script))
     rows = {row["operation"]: row for row in report_of(result)["operations"]}
     assert [path.read_text() for path in sorted(tmp_path.glob("status*"))] == ["1", "1"]
@@ -245,11 +241,10 @@ def test_bound_holds_for_a_rounding_at_each_step_and_not_for_a_lost_rank(size, d
     expected = reference.reduced(contributions, op, "random")
 
     def fold(tensors):
-        total = tensors[0] * (reference.FACTOR if op == "premul_sum" else 1)
+        factor = reference.FACTOR if op == "premul_sum" else 1
+        total = tensors[0] * factor
         for t in tensors[1:]:
-            total = (
-                total * t if op == "product" else total + t * (reference.FACTOR if op == "premul_sum" else 1)
-            )
+            total = total * t if op == "product" else total + t * factor
         return total / size if op == "avg" else total
 
     assert reference.compare(fold(contributions), expected)[0] is None
@@ -265,12 +260,9 @@ def test_integer_reductions_wrap_as_the_type_does(dtype):
         assert torch.equal(reference.reduced(contributions, op, "exact").values, total)
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]
-)
+@cases("dtype", torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn)
 def test_compare_finds_one_flipped_bit(dtype):
-    plan = operations.Plan(0, 2, (0,), (), lambda amount: amount)
-    good = operations.data(dtype, 100, 0, plan)
+    good = operations.data(dtype, 100, 0, operations.Plan(0, 2, (0,), (), lambda amount: amount))
     bad = good.clone()
     bad.view(torch.uint8)[42 * dtype.itemsize] ^= 1
     assert reference.compare(good.clone(), reference.Expected(good)) == (None, 0.0)
@@ -279,8 +271,7 @@ def test_compare_finds_one_flipped_bit(dtype):
 
 
 def test_nan_is_never_within_a_bound():
-    contributions = inputs(torch.float32, "sum", "random", 2)
-    expected = reference.reduced(contributions, "sum", "random")
+    expected = reference.reduced(inputs(torch.float32, "sum", "random", 2), "sum", "random")
     got = expected.values.clone()
     got[7] = float("nan")
     assert reference.compare(got, expected)[0].index == 7
@@ -290,14 +281,8 @@ def test_nan_is_never_within_a_bound():
 
 
 def rank_report(digests, wrong=0):
-    return {
-        "operation": "all_reduce",
-        "cases": len(digests),
-        "wrong": wrong,
-        "worst": 0.5,
-        "failures": [],
-        "digests": digests,
-    }
+    found = {"operation": "all_reduce", "cases": len(digests), "wrong": wrong, "worst": 0.5}
+    return found | {"failures": [], "digests": digests}
 
 
 def test_merge_compares_digests_between_ranks():

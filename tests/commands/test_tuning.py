@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from support import processes
-from support.command import mpi_gdr, on_a_terminal
+from support.cases import cases
+from support.command import mpi_gdr, mpi_gdr_output, on_a_terminal
 
 from mpi_backend import info, tune
 from mpi_backend._tools import schedule
@@ -32,56 +33,35 @@ def test_rows_of_a_file_and_of_a_group(tmp_path):
         output = result.expect(0)
         reach = re.search(r"^reach: (\w+)$", output, re.M)[1]
         beyond = {"all": "adaptive", "segments": "adaptive", "none": "ring"}[reach]
-        for line in (
-            f"scatter: binomial {'linear' if reach == 'none' else 'staged'}",
-            "all_reduce 64: ring",
-            "all_reduce 4096: rabenseifner",
-            f"all_reduce 65536: {beyond}",
-            "sum of bfloat16: recursive_doubling",
-            "native: native recursive_doubling",
-            "copied: True",
-            "good file: no error",
-            "others: [2.0, 2.0, 2.0]",
-        ):
-            assert line in output.splitlines(), output
+        lines = {
+            f"scatter: binomial {'linear' if reach == 'none' else 'staged'}", "all_reduce 64: ring",
+            "all_reduce 4096: rabenseifner", f"all_reduce 65536: {beyond}",
+            "sum of bfloat16: recursive_doubling", "native: native recursive_doubling", "copied: True",
+            "good file: no error", "others: [2.0, 2.0, 2.0]",
+        }  # fmt: skip
+        assert lines <= set(output.splitlines()), output
         assert output.count("right: True") == 5 and "right: False" not in output
-        assert re.search(r"^broadcast: binomial (adaptive|chain)$", output, re.M), output
-        assert re.search(
-            r"^typo: ValueError: collective='all_redcue', expected one of: all_red", output, re.M
-        )
-        assert re.search(r"^no such sum: ValueError: .*op=avg is not defined on bool", output, re.M)
-        assert re.search(
-            r"^bad rows: ValueError: .*Options.selection: in .*expected dtype=inte", output, re.M
-        )
-        assert re.search(
-            rf"^bad file: ValueError: .*{file}:2: 'dissemi' is not an algorithm of barrier: ",
-            output,
-            re.M,
-        ), output
-        assert re.search(
-            r"^differ: \w+: .* have different settings, expected equal ones: Options.selection is "
+        for pattern in (
+            r"broadcast: binomial (adaptive|chain)$",
+            r"typo: ValueError: collective='all_redcue', expected one of: all_red",
+            r"no such sum: ValueError: .*op=avg is not defined on bool",
+            r"bad rows: ValueError: .*Options.selection: in .*expected dtype=inte",
+            rf"bad file: ValueError: .*{file}:2: 'dissemi' is not an algorithm of barrier: ",
+            r"differ: \w+: .* have different settings, expected equal ones: Options.selection is "
             r"barrier:native on rank 0 and barrier:dissemination on rank 1$",
-            output,
-            re.M,
-        ), output
-        assert re.search(r"^destroyed: ValueError: .*has been destroyed", output, re.M)
+            r"destroyed: ValueError: .*has been destroyed",
+        ):
+            assert re.search(f"^{pattern}", output, re.M), output
 
 
 def test_ranks_with_different_tables_get_an_error(tmp_path):
     files = [tmp_path / "one.txt", tmp_path / "two.txt"]
     files[0].write_text("barrier dissemination\n")
     files[1].write_text("barrier native\nall_reduce ring\n")
-    outputs = [
-        result.expect(0)
-        for result in processes.run_apart(2, PROGRAM, DIFFERENT=f"MPI_GDR_TUNING|{files[0]}|{files[1]}")
-    ]
-    for output in outputs:
-        assert re.search(
-            rf"^different: \w+: .*different settings, expected equal ones: MPI_GDR_TUNING is {files[0]} "
-            rf"\(1 row, digest \w+\) on rank 0 and {files[1]} \(2 rows, digest \w+\) on rank 1$",
-            output,
-            re.M,
-        ), output
+    sentence = rf"^different: \w+: .*different settings, expected equal ones: MPI_GDR_TUNING is {files[0]} "
+    sentence += rf"\(1 row, digest \w+\) on rank 0 and {files[1]} \(2 rows, digest \w+\) on rank 1$"
+    for result in processes.run_apart(2, PROGRAM, DIFFERENT=f"MPI_GDR_TUNING|{files[0]}|{files[1]}"):
+        assert re.search(sentence, result.expect(0), re.M), result.output
 
 
 def test_info_shows_the_built_in_table_as_it_was_written(capsys, monkeypatch):
@@ -96,10 +76,8 @@ def test_info_marks_rows_that_are_not_built_in(capsys, monkeypatch):
     monkeypatch.setattr(_C, "selection_rows", lambda: rows)
     assert info.show_table(first=True) == 0
     printed = capsys.readouterr().out
-    assert [line.split("#") for line in printed.splitlines()] == [
-        ["broadcast 0-4K chain".ljust(92), " rows.txt:2"],
-        ["broadcast binomial"],
-    ]
+    expected = ["broadcast 0-4K chain".ljust(92) + "# rows.txt:2", "broadcast binomial"]
+    assert printed.splitlines() == expected
     assert len(schedule.parse_table(printed, "printed")) == 2
     assert info.show_table(first=False) == 0 and capsys.readouterr().out == ""
 
@@ -120,21 +98,16 @@ def test_info_shows_where_choices_come_from(tmp_path):
         "MPI_GDR_BARRIER_ALGO": "native",
     }
     report = json.loads(mpi_gdr("info", "--json", "--size", "4", **env).stdout)
-    found = {
-        (row["collective"], row["from_bytes"], row["algorithm"], row["origin"])
-        for row in report["algorithms"]["table"]
-    }
+    keys = ("collective", "from_bytes", "algorithm", "origin")
+    found = {tuple(row[key] for key in keys) for row in report["algorithms"]["table"]}
     assert {
         ("broadcast", 0, "chain", "MPI_GDR_SELECT"),
         ("broadcast", 4096, "binomial", "built-in"),
         ("all_gather", 0, "ring", f"{file}:2"),
         ("barrier", 0, "native", "MPI_GDR_BARRIER_ALGO"),
     } <= found
-    leaders = [
-        (row["from_bytes"], row["leaders"])
-        for row in report["algorithms"]["table_two_level"]
-        if "leaders" in row
-    ]
+    table_two_level = report["algorithms"]["table_two_level"]
+    leaders = [(row["from_bytes"], row["leaders"]) for row in table_two_level if "leaders" in row]
     assert leaders == [(0, 1), (1 << 20, 1)]  # the first one is built in
 
 
@@ -142,15 +115,8 @@ def test_info_shows_where_choices_come_from(tmp_path):
 
 
 def point(size, built_in="ring", dtype="float32", collective="all_reduce", whole=None, **medians):
-    return {
-        "collective": collective,
-        "dtype": dtype,
-        "bytes": size,
-        "whole": whole or size,
-        "built_in": built_in,
-        "median_us": medians,
-        "quartile_us": medians,
-    }
+    of = {"collective": collective, "dtype": dtype, "bytes": size, "whole": whole or size}
+    return of | {"built_in": built_in, "median_us": medians, "quartile_us": medians}
 
 
 def result_of(*points, ranks=2, reach="all"):
@@ -236,15 +202,9 @@ def test_equal_rows_of_another_dtype_are_written_once():
     assert "# bfloat16: as float32 below" in text and "# int32: as float32 below" in text
 
 
-@pytest.mark.parametrize(
-    ("sizes", "start", "end"),
-    [
-        ((1024, 16 << 20), 0, table.MOST),
-        ((2048, 16 << 20), 2048, table.MOST),
-        ((64, 4096), 0, 8192),
-        ((65536,), 65536, 131072),
-    ],
-)
+@cases(("sizes", "start", "end"), ((1024, 16 << 20), 0, table.MOST), ((2048, 16 << 20), 2048, table.MOST),
+    ((64, 4096), 0, 8192), ((65536,), 65536, 131072),
+)  # fmt: skip
 def test_rows_keep_to_what_was_measured(sizes, start, end):
     (curve,) = table.choose([result_of(*(point(size, ring=1.0) for size in sizes))], False)
     assert curve.segments() == [(start, end, "ring")]
@@ -279,17 +239,15 @@ def test_numbers_of_ranks(text, counts):
             tune.rank_counts(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("argv", "message"),
-    [
-        ([], "use `mpi-gdr tune -n RANKS`"),
-        (
-            ["-n", "2", "--collectives", "all_reduce,bcast"],
-            "'bcast': did you mean broadcast? expected one of all_reduce",
-        ),
-        (["-n", "2", "--time", "0"], "'0' is not a number of seconds above 0"),
-        (["-n", "2", "-b", "4K", "-e", "1K"], "-b 4096: expected 1 to -e 1024"),
-    ],
+    ([], "use `mpi-gdr tune -n RANKS`"),
+    (
+        ["-n", "2", "--collectives", "all_reduce,bcast"],
+        "'bcast': did you mean broadcast? expected one of all_reduce",
+    ),
+    (["-n", "2", "--time", "0"], "'0' is not a number of seconds above 0"),
+    (["-n", "2", "-b", "4K", "-e", "1K"], "-b 4096: expected 1 to -e 1024"),
 )
 def test_wrong_command_lines(argv, message, capsys, monkeypatch):
     monkeypatch.setattr(tune.rank_command, "is_rank", lambda env: False)
@@ -302,8 +260,7 @@ def test_a_short_run_writes_a_table_that_loads(tmp_path):
     """All algorithms of all collectives, at two sizes at most."""
     out, medians = tmp_path / "table.txt", tmp_path / "medians.json"
     words = ("--time", "0.1", "-b", "1K", "-e", "4K", "--dtypes", "float32,bfloat16", "--out", str(out))
-    result = mpi_gdr("tune", "-n", "2", *words, "--json", str(medians), MPI_GDR_ALLREDUCE_ALGO="ring")
-    assert result.returncode == 0, result.stdout + result.stderr
+    mpi_gdr_output("tune", "-n", "2", *words, "--json", str(medians), MPI_GDR_ALLREDUCE_ALGO="ring")
     (measured,) = json.loads(medians.read_text())
     assert measured["ranks"] == 2
     kinds = {(p["collective"], p["dtype"]) for p in measured["points"]}
@@ -323,20 +280,16 @@ def test_a_short_run_writes_a_table_that_loads(tmp_path):
         for p, taken in zip(curve.points, curve.algorithms, strict=True):
             if curve.dtype == "bfloat16":
                 continue
-            (row,) = (
-                r
-                for r in ranges
-                if r["collective"] == curve.collective and r["from_bytes"] <= p["bytes"] < r["to_bytes"]
-            )
+            rows = [r for r in ranges if r["collective"] == curve.collective]
+            (row,) = (r for r in rows if r["from_bytes"] <= p["bytes"] < r["to_bytes"])
             assert row["algorithm"] == taken and row["origin"].startswith("table:")
 
 
 def test_a_bar_on_a_terminal_without_any_extra(tmp_path):
     words = ("--time", "0.1", "-b", "1K", "-e", "1K", "--collectives", "broadcast,barrier")
     (tmp_path / "rich.py").write_text("raise ImportError")
-    status, output = on_a_terminal(
-        "tune", "-n", "2", *words, "--out", str(tmp_path / "table"), PYTHONPATH=str(tmp_path)
-    )
+    words += ("--out", str(tmp_path / "table"))
+    status, output = on_a_terminal("tune", "-n", "2", *words, PYTHONPATH=str(tmp_path))
     assert status == 0 and "@progress" not in output, output
     assert re.search(r"2 ranks +\[#+\] 100 %  .*barrier any", output), output
 

@@ -45,7 +45,7 @@ def run_cases(
         # With visible GPUs the suite would take other branches.
         env = {"CUDA_VISIBLE_DEVICES": "", **env}
         result = processes.run(
-            [*processes.MPI_GDR_RUN, "-n", str(size), str(MAIN), backend, str(folder)], timeout, **env
+            [*processes.launched("mpi-gdr run", size), MAIN, backend, folder], timeout, **env
         )
         names = folder / "all_cases"
         verdicts.suite = names.read_text().split() if names.exists() else []
@@ -56,14 +56,11 @@ def run_cases(
                 break
             verdicts.cases[name] = verdict
         left = [name for name in left if name not in verdicts.cases]
+        text = f":\n{result.tail()}\n{logs(folder, size)}"
         if len(verdicts.cases) == before:
-            raise AssertionError(
-                f"no case began; output of the launcher:\n{result.tail()}\n{logs(folder, size)}"
-            )
+            raise AssertionError(f"no case began; output of the launcher{text}")
         if not left and result.status != 0 and not verdicts.of("failed"):
-            raise AssertionError(
-                f"status {result.status} after the last case:\n{result.tail()}\n{logs(folder, size)}"
-            )
+            raise AssertionError(f"status {result.status} after the last case{text}")
     return verdicts
 
 

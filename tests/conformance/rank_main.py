@@ -27,43 +27,13 @@ BACKEND = sys.argv[1]
 GROUP_SECONDS = int(os.environ.get("CONFORMANCE_GROUP_SECONDS", "60"))  # the suite's default_pg_timeout
 # Exceeds the longest timeout of a group (CUSTOM_PG_TIMEOUT) that a case may wait for.
 CASE_SECONDS = GROUP_SECONDS + 60
-MEETING_SECONDS = CASE_SECONDS
+CASE_BARRIER_SECONDS = 10  # the suite's
 
 
-class Meeting:
-    """A barrier of all ranks over a store that is independent of the backend."""
-
-    CASE_BARRIER_SECONDS = 10  # the suite's
-
-    def __init__(self, dist, rank, size):
-        port_file = FOLDER / "port"
-        if rank == 0:
-            self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-            partial = FOLDER / "port.partial"
-            partial.write_text(str(self.store.port))
-            partial.rename(port_file)
-        else:
-            deadline = time.monotonic() + MEETING_SECONDS
-            while not port_file.exists() and time.monotonic() < deadline:
-                time.sleep(0.02)
-            self.store = dist.TCPStore("127.0.0.1", int(port_file.read_text()), is_master=False)
-        self._size = size
-        self._count = 0
-
-    def __call__(self):
-        self._count += 1
-        self._meet(f"meeting{self._count}", MEETING_SECONDS)
-
-    def of_case(self, name):
-        """The barrier of a case, with its own count: a case that fails on one rank calls it less often
-        there."""
-        counter = itertools.count()
-        return lambda: self._meet(f"{name}/barrier{next(counter)}", self.CASE_BARRIER_SECONDS)
-
-    def _meet(self, key, seconds):
-        if self.store.add(f"{key}/arrived", 1) == self._size:
-            self.store.set(f"{key}/all", "")
-        self.store.wait([f"{key}/all"], datetime.timedelta(seconds=seconds))
+def barrier_of(meeting, case):
+    """The barrier of a case, with its own count: a case that fails on one rank calls it less often there."""
+    counter = itertools.count()
+    return lambda: meeting.meet(f"{case}/barrier{next(counter)}", CASE_BARRIER_SECONDS)
 
 
 def outcome(suite, case, name):
@@ -93,16 +63,12 @@ def run_case(dist, suite, Case, name, variant, meeting):
     if getattr(method, "__unittest_skip__", False):
         return "skipped", method.__unittest_skip_why__
     seconds = suite.CUSTOM_PG_TIMEOUT.get(name, GROUP_SECONDS)
-    dist.init_process_group(
-        BACKEND,
-        store=dist.PrefixStore(f"{name}/{variant}", meeting.store),
-        rank=int(os.environ["RANK"]),
-        world_size=int(os.environ["WORLD_SIZE"]),
-        timeout=datetime.timedelta(seconds=seconds),
-    )
+    where = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+    where |= {"store": dist.PrefixStore(f"{name}/{variant}", meeting.store)}
+    dist.init_process_group(BACKEND, timeout=datetime.timedelta(seconds=seconds), **where)
     set_rng_seed()
-    result, text = outcome(suite, Case(name, meeting.of_case(f"{name}/{variant}")), name)
-    meeting()
+    result, text = outcome(suite, Case(name, barrier_of(meeting, f"{name}/{variant}")), name)
+    meeting.meet()
     try:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -125,18 +91,19 @@ def main():
     os.dup2(log, 1)
     os.dup2(log, 2)
     torch.set_num_threads(1)
-    sys.path.insert(0, str(Path(__file__).parent))
+    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
     from suite import case_class, case_names, load, names_as
+    from support.meeting import Meeting
 
     events = (FOLDER / f"rank{rank}.jsonl").open("a", buffering=1)
-    meeting = Meeting(dist, rank, size)
+    meeting = Meeting(FOLDER, rank, size, CASE_SECONDS)
     suites = load(BACKEND, FOLDER)
     classes = {variant: case_class(suite) for variant, suite in suites.items()}
     gc.freeze()  # keeps collections after each case from scanning all of torch
     if rank == 0:
         (FOLDER / "all_cases").write_text("\n".join(case_names(suites["gloo"])))
     for name in (FOLDER / "cases").read_text().split():
-        meeting()
+        meeting.meet()
         events.write(json.dumps({"event": "start", "case": name}) + "\n")
         # Two steps: all hung ranks write their stacks, then end.
         faulthandler.dump_traceback_later(CASE_SECONDS)
@@ -158,7 +125,7 @@ def main():
         end = {"result": result, "text": text, "as": variant, "s": time.monotonic() - started}
         events.write(json.dumps({"event": "end", "case": name, **end}) + "\n")
     events.write(json.dumps({"event": "finish"}) + "\n")
-    meeting()
+    meeting.meet()
     if rank == 0:  # hosts the store, so it waits for the others' answers
         time.sleep(0.5)
     return 0

@@ -44,12 +44,8 @@ def load(backend: str, temporary: Path) -> dict[str, types.ModuleType]:
         modules[variant] = suite = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = suite  # cases pickle objects of the suite's classes
         spec.loader.exec_module(suite)
-        for supported in (
-            suite.PROFILING_SUPPORTED_BACKENDS,
-            suite.CUDA_PROFILING_SUPPORTED_BACKENDS,
-            suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS,
-        ):
-            supported.append(backend)
+        for kind in ("", "CUDA_", "SEND_RECV_"):
+            getattr(suite, f"{kind}PROFILING_SUPPORTED_BACKENDS").append(backend)
     return modules
 
 
@@ -70,10 +66,8 @@ def names_as(backend: str, variant: str, suite: types.ModuleType, case: str) -> 
 
 def case_names(suite: types.ModuleType) -> list[str]:
     cases = inspect.getmembers(suite.DistributedTest._DistTestBase, inspect.isfunction)
-    names = [
-        (inspect.unwrap(f).__code__.co_firstlineno, name) for name, f in cases if name.startswith("test")
-    ]
-    return [name for _, name in sorted(names)]
+    lines = {name: inspect.unwrap(f).__code__.co_firstlineno for name, f in cases if name.startswith("test")}
+    return sorted(lines, key=lines.__getitem__)
 
 
 def case_class(suite: types.ModuleType) -> type[unittest.TestCase]:

@@ -1,7 +1,6 @@
 """docs/from-horovod.md: its second program runs unchanged. docs/slurm.md: its scripts are valid shell."""
 
 import re
-import subprocess
 from pathlib import Path
 
 from support import processes
@@ -27,5 +26,4 @@ def test_batch_scripts_are_shell():
     scripts = blocks("slurm.md", "bash")
     assert ["srun" in script for script in scripts] == [True, False]
     for script in scripts:
-        result = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
+        processes.captured(["bash", "-n"], input=script)

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.cases import cases
+from support.processes import captured
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "labs.py"
@@ -16,8 +18,7 @@ NOT_LABS = {"common.py", "memory.py", "resnet.py", "deepspeed_zero.py", "ranks_p
 def labs(tmp_path, page):
     path = tmp_path / "page.md"
     path.write_text(page)
-    command = [sys.executable, str(TOOL), str(path), f"--out={tmp_path / 'out'}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return captured([sys.executable, TOOL, path, f"--out={tmp_path / 'out'}"], check=False)
 
 
 def test_every_example_is_a_lab():
@@ -35,14 +36,12 @@ $ echo 'took 1.25 ms on 2 ranks'; echo between; echo 'difference 5e-16'; touch -
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expected", "wrong"),
-    [
-        ("took 99.0 ms on 2 ranks\n...\ndifference 1.5e-09", None),
-        ("took 1.25 ms on 3 ranks\n...", "expected took 1.25 ms on 3 ranks"),
-        ("took 1.25 ms on 2 ranks\ndifference 5e-16", "expected difference 5e-16"),
-        ("took 1.25 ms on 2 ranks\nbetween", "expected the end, instead of 'difference 5e-16'"),
-    ],
+    ("took 99.0 ms on 2 ranks\n...\ndifference 1.5e-09", None),
+    ("took 1.25 ms on 3 ranks\n...", "expected took 1.25 ms on 3 ranks"),
+    ("took 1.25 ms on 2 ranks\ndifference 5e-16", "expected difference 5e-16"),
+    ("took 1.25 ms on 2 ranks\nbetween", "expected the end, instead of 'difference 5e-16'"),
 )
 def test_what_differs_is_shown(tmp_path, expected, wrong):
     (tmp_path / "out").mkdir()

@@ -3,28 +3,21 @@
 import re
 
 import pytest
-from support.command import mpi_gdr
+from support.command import mpi_gdr_output
 from test_example_gpt import EXAMPLE
 
 from mpi_backend._tools import schedule
 
 RANKS = 4
-ORDERED = [
-    algorithm
-    for algorithm in schedule.algorithms()
-    if algorithm["collective"] == "all_reduce" and algorithm["ordered"]
-]
+ORDERED = [a["name"] for a in schedule.algorithms() if a["collective"] == "all_reduce" and a["ordered"]]
 
 
 def digest(ranks_per_node: int, **variables: str) -> str:
     """SHA-256 of the parameters after a few iterations."""
-    result = mpi_gdr(
-        "run", "-n", str(RANKS), str(EXAMPLE / "train.py"), "--preset=tiny", "--device=cpu", "--iterations=5",
-        "--out", variables.pop("out"), OMP_NUM_THREADS="1", MPI_GDR_RANKS_PER_NODE=str(ranks_per_node),
-        **variables,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout + result.stderr
-    (found,) = re.findall(rf"bitwise equal on all {RANKS} ranks, SHA-256 (\w+)", result.stdout)
+    options = ["--preset=tiny", "--device=cpu", "--iterations=5", "--out", variables.pop("out")]
+    variables |= {"OMP_NUM_THREADS": "1", "MPI_GDR_RANKS_PER_NODE": str(ranks_per_node)}
+    output = mpi_gdr_output("run", "-n", str(RANKS), str(EXAMPLE / "train.py"), *options, **variables)
+    (found,) = re.findall(rf"bitwise equal on all {RANKS} ranks, SHA-256 (\w+)", output)
     return found
 
 
@@ -45,7 +38,7 @@ def test_other_bits_show(on_one_node, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("algorithm", [each["name"] for each in ORDERED])
+@pytest.mark.parametrize("algorithm", ORDERED)
 @pytest.mark.parametrize("ranks_per_node", [4, 2, 1])
 def test_algorithms_agree(on_one_node, tmp_path, algorithm, ranks_per_node):
     """An algorithm that does not support a layout falls through to later rows."""

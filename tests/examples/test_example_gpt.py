@@ -14,15 +14,8 @@ ITERATIONS = 20
 
 
 def launch(*arguments: str, ranks: int = 2, script: Path = EXAMPLE / "train.py") -> processes.Result:
-    command = [*processes.TORCHRUN, "--standalone", f"--nproc-per-node={ranks}"]
-    command += [
-        str(script),
-        "--preset=tiny",
-        "--device=cpu",
-        f"--iterations={ITERATIONS}",
-        *arguments,
-    ]
-    return processes.run(command)
+    options = ["--preset=tiny", "--device=cpu", f"--iterations={ITERATIONS}"]
+    return processes.run([*processes.launched("torchrun", ranks), script, *options, *arguments])
 
 
 def train(*arguments: str, ranks: int = 2) -> str:
@@ -38,14 +31,8 @@ def losses(out: Path) -> list[tuple[str, int, float]]:
 
 
 def compare(a: Path, b: Path, *arguments: str) -> processes.Result:
-    command = [
-        sys.executable,
-        str(EXAMPLE / "compare.py"),
-        str(a / "log.jsonl"),
-        str(b / "log.jsonl"),
-        *arguments,
-    ]
-    return processes.run(command)
+    logs = [a / "log.jsonl", b / "log.jsonl"]
+    return processes.run([sys.executable, EXAMPLE / "compare.py", *logs, *arguments])
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +53,13 @@ def finished(tmp_path_factory):
 def test_trains(finished, backend):
     out, output = finished(backend)
     log = read(out)
-    assert log[0]["backend"] == backend
-    assert log[0]["ranks"] == 2
+    assert (log[0]["backend"], log[0]["ranks"]) == (backend, 2)
     validation = [r["loss"] for r in log if r["kind"] == "val"]
-    assert validation[0] > 4.3  # ln(97) = 4.57 untrained
-    assert validation[-1] < 3.5
+    assert validation[0] > 4.3 and validation[-1] < 3.5  # ln(97) = 4.57 untrained
     assert [r["iteration"] for r in log if r["kind"] == "train"] == list(range(ITERATIONS))
     end = log[-1]
-    assert end["kind"] == "end"
-    assert end["equal"]
-    assert len(end["parameters"]) == 2
-    assert len(set(end["parameters"])) == 1
+    assert end["kind"] == "end" and end["equal"]
+    assert len(end["parameters"]) == 2 and len(set(end["parameters"])) == 1
     assert isinstance(end["exposed_ms"], float)
     assert f"bitwise equal on all 2 ranks, SHA-256 {end['parameters'][0]}" in output
     assert "exposed communication" in output
@@ -97,8 +80,7 @@ def test_resumes_exactly(finished, backend, tmp_path):
 def test_backends_agree(finished, tmp_path):
     (gloo, _), (mpi_gdr, _) = finished("gloo"), finished("mpi-gdr")
     picture = tmp_path / "both.png"
-    result = compare(gloo, mpi_gdr, "--tolerance=1e-3", f"--plot={picture}")
-    assert result.status == 0, result.tail()
+    compare(gloo, mpi_gdr, "--tolerance=1e-3", f"--plot={picture}").expect(0)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -110,12 +92,8 @@ def test_compare_finds_a_difference(finished, tmp_path):
     for name, text in (("changed", [*lines[:5], changed, *lines[6:]]), ("short", lines[:5])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "log.jsonl").write_text("\n".join(text) + "\n")
-    result = compare(whole, tmp_path / "changed")
-    assert result.status == 1
-    assert (
-        f"largest difference: 0.01 ({record['kind']} loss of iteration {record['iteration']})"
-        in result.output
-    )
+    sentence = f"largest difference: 0.01 ({record['kind']} loss of iteration {record['iteration']})"
+    assert sentence in compare(whole, tmp_path / "changed").expect(1)
     assert compare(whole, tmp_path / "changed", "--tolerance=0.1").status == 0
     assert compare(whole, tmp_path / "short").status == 1
     assert compare(whole, tmp_path / "short", "--partial").status == 0
@@ -124,10 +102,8 @@ def test_compare_finds_a_difference(finished, tmp_path):
 def test_other_settings_do_not_resume(finished, tmp_path):
     whole, _ = finished("gloo")
     before = (whole / "log.jsonl").read_bytes()
-    result = launch("--backend=gloo", f"--out={whole}", "--resume", "--seed=1", ranks=1)
-    assert result.status != 0
-    assert "seed=1337, now 1" in result.output
-    assert "ranks=2, now 1" in result.output
+    output = launch("--backend=gloo", f"--out={whole}", "--resume", "--seed=1", ranks=1).expect_failure()
+    assert "seed=1337, now 1" in output and "ranks=2, now 1" in output
     assert (whole / "log.jsonl").read_bytes() == before
 
 
@@ -148,9 +124,8 @@ def off_by_a_little(self):
 train.Trainer.parameter_hashes = off_by_a_little
 sys.exit(train.main())
 """)
-    result = launch("--backend=gloo", f"--out={tmp_path}", "--iterations=1", script=script)
-    assert result.status != 0
-    assert "parameters: DIFFERENT" in result.output
+    output = launch("--backend=gloo", f"--out={tmp_path}", "--iterations=1", script=script).expect_failure()
+    assert "parameters: DIFFERENT" in output
     assert not read(tmp_path)[-1]["equal"]
 
 

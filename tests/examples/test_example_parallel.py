@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = ["--layers=2", "--heads=2", "--channels=32", "--block-size=32", "--batch-size=24"]
 TINY += ["--text-bytes=400000", "--device=cpu"]
-ALONE = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=1"]
+ALONE = processes.launched("torchrun", 1)
 
 
 def losses(command, out, *arguments):
@@ -24,7 +24,7 @@ def losses(command, out, *arguments):
 
 
 def mpi_gdr_run(size, script):
-    return [*processes.MPI_GDR_RUN, "-n", str(size), str(EXAMPLES / script)]
+    return [*processes.launched("mpi-gdr run", size), EXAMPLES / script]
 
 
 def test_fsdp(tmp_path):

@@ -15,13 +15,9 @@ def test_short_and_by_itself(path):
     assert set(re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)) == {"torch"}
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    [[*processes.MPI_GDR_RUN, "-n", "2"], [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2"]],
-    ids=["mpi-gdr run", "torchrun"],
-)
+@pytest.mark.parametrize("launcher", ["mpi-gdr run", "torchrun"])
 def test_hello(launcher):
-    output = processes.run([*launcher, str(HELLO)]).expect(0)
+    output = processes.run([*processes.launched(launcher, 2), HELLO]).expect(0)
     assert output.count("the sum over 2 ranks: [3.0, 3.0, 3.0]") == 1
     assert "Warning" not in output
 
@@ -29,8 +25,7 @@ def test_hello(launcher):
 def test_ddp_learns_the_same_on_any_number_of_ranks():
     shown = {}
     for ranks in (1, 2):
-        command = [*processes.MPI_GDR_RUN, "-n", str(ranks), str(DDP)]
-        output = processes.run(command).expect(0)
+        output = processes.run([*processes.MPI_GDR_RUN, "-n", str(ranks), str(DDP)]).expect(0)
         shown[ranks] = [float(loss) for loss in re.findall(r"^step \d+: loss (\S+)$", output, re.MULTILINE)]
     assert len(shown[2]) == 4 and shown[2][-1] < 0.6 * shown[2][0]
     assert shown[2] == pytest.approx(shown[1], abs=2e-4)

@@ -21,10 +21,12 @@ def model_and_prompts():
     return model, val[starts[:, None] + torch.arange(PROMPT)].long()
 
 
-def check(out, ranks, model, tokens):
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
+def test_tokens(model_and_prompts, tmp_path, ranks):
+    model, tokens = model_and_prompts
     arguments = ["--train=0", "--temperature=0", "--rounds=1", "--requests=3", f"--prompt={PROMPT}"]
     arguments += [f"--tokens={TOKENS}", *(f"--{name}={value}" for name, value in SIZES.items())]
-    _, result = labs.run("generate.py", out, *arguments, ranks=ranks)
+    _, result = labs.run("generate.py", tmp_path, *arguments, ranks=ranks)
     with torch.no_grad():
         for _ in range(TOKENS):  # the whole text for each token, without a cache
             tokens = torch.cat([tokens, model(tokens)[:, -1:].argmax(dim=2)], dim=1)
@@ -32,13 +34,4 @@ def check(out, ranks, model, tokens):
     assert result["logit_difference"] < 1e-5  # untrained, equal tokens prove little
     assert set(result["table"]) == {"alone", "mpi-gdr", "gloo"}
     assert all(0 < row["p50"] <= row["p99"] for row in result["table"].values())
-    assert labs.is_picture(out / "generate.png")
-
-
-def test_two_ranks(model_and_prompts, tmp_path):
-    check(tmp_path, 2, *model_and_prompts)
-
-
-@pytest.mark.full
-def test_four_ranks(model_and_prompts, tmp_path):
-    check(tmp_path, 4, *model_and_prompts)
+    assert labs.is_picture(tmp_path / "generate.png")

@@ -4,9 +4,10 @@ import pytest
 from support import labs
 
 
-def check(out, ranks, microbatches):
+@pytest.mark.parametrize("ranks, microbatches", [(2, 4), pytest.param(4, 8, marks=pytest.mark.full)])
+def test_gradients_and_bubbles(tmp_path, ranks, microbatches):
     arguments = [f"--microbatches={microbatches}", "--steps=1", "--block-size=8", "--channels=16"]
-    _, result = labs.run("pipeline.py", out, *arguments, ranks=ranks)
+    _, result = labs.run("pipeline.py", tmp_path, *arguments, ranks=ranks)
     table = result["table"]
     assert set(table) == {"1F1B", "zero bubble", "DualPipeV"}
     for row in table.values():
@@ -15,13 +16,4 @@ def check(out, ranks, microbatches):
     assert table["1F1B"]["held"] == 2 * ranks
     assert 0 < table["zero bubble"]["ideal"] < table["1F1B"]["ideal"]
     assert 0 < table["DualPipeV"]["ideal"] < table["1F1B"]["ideal"]
-    assert labs.is_picture(out / "pipeline.png")
-
-
-def test_two_ranks(tmp_path):
-    check(tmp_path, ranks=2, microbatches=4)
-
-
-@pytest.mark.full
-def test_four_ranks(tmp_path):
-    check(tmp_path, ranks=4, microbatches=8)
+    assert labs.is_picture(tmp_path / "pipeline.png")

@@ -13,17 +13,14 @@ SMALL = ["--image-size=64", "--batch-size=2", "--num-warmup-batches=1", "--num-b
 SMALL += ["--num-iters=2", "--no-cuda"]
 NUMBER = r"\d+\.\d"
 LINES = [
-    "Model: resnet18",
-    "Batch size: 2",
-    "Number of CPUs: 2",
-    r"Running warmup\.\.\.",
+    "Model: resnet18", "Batch size: 2", "Number of CPUs: 2", r"Running warmup\.\.\.",
     r"Running benchmark\.\.\.",
     f"Iter #0: {NUMBER} img/sec per CPU",
     f"Iter #1: {NUMBER} img/sec per CPU",
     rf"Img/sec per CPU: {NUMBER} \+-{NUMBER}",
     rf"Total img/sec on 2 CPU\(s\): {NUMBER} \+-{NUMBER}",
     rf"One CPU alone: {NUMBER} img/sec; 2 CPU\(s\) are \d+\.\d\d times as fast, \d+\.\d % of ideal",
-]
+]  # fmt: skip
 
 
 def losses_of_one_process(steps: int, ranks: int = 2) -> list[float]:

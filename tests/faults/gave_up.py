@@ -8,7 +8,6 @@ mismatched  rank 0 broadcasts as root, which returns; rank 1 calls another colle
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import sys
 import time
@@ -16,13 +15,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from event_log import Log
 
 FOLDER, RANK = Path(sys.argv[1]), int(os.environ["RANK"])
-EVENTS = open(FOLDER / f"rank{RANK}.0.jsonl", "a", buffering=1)  # noqa: SIM115
-
-
-def log(event: str, **fields: object) -> None:
-    EVENTS.write(json.dumps({"event": event, "time": time.monotonic(), **fields}) + "\n")
+log = Log(FOLDER, RANK)
 
 
 def give_up(mode: str) -> None:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import jobs
-import testbed
+from support.warm import Child
 from testbed import OFI, UCX, Testbed
 
 SECONDS = (5, 15, 60, 240)
 REPORT = 10  # seconds until ranks report a silent rank
 # TCP retries at most T seconds after a cut of T seconds, and at least every two minutes.
-PATIENCE = 180
+RESUME_SECONDS = 180
 
 
 @dataclass(frozen=True)
@@ -110,20 +110,17 @@ def run(bed: Testbed, link: int, cell: Cell) -> Seen:
             seen.after = wait_for_all(events, len(plan.hosts), time.monotonic())
             time.sleep(1.5)  # ranks check each other a few times a second
         (events / "stop").touch()
-        seen.ranks = testbed.finish(running, events, time.monotonic() + 30)
+        seen.ranks = jobs.finish(running, events, time.monotonic() + 30)
         seen.left = bed.left(plan.hosts, seen.ranks)
         return seen
 
 
-def interrupt(
-    bed: Testbed, link: int, plan: Interruption, running: Sequence[tuple[jobs.Nursery, int]], seconds: float
-) -> float:
+def interrupt(bed: Testbed, link: int, plan: Interruption, running: Sequence[Child], seconds: float) -> float:
     """Returns its longest possible duration in seconds."""
 
     def signal_all(number: int, ranks: Sequence[int], apart: float = 0) -> None:
         for rank in ranks:
-            nursery, pid = running[rank]
-            nursery.kill(pid, number)
+            running[rank].kill(number)
             time.sleep(apart)
 
     began = time.monotonic()
@@ -136,7 +133,7 @@ def interrupt(
 def wait_for_all(events: Path, ranks: int, since: float) -> float | None:
     """Seconds until every rank has completed a round begun after `since`; None: it did not."""
     before = [last_round(events, rank, since)[0] for rank in range(ranks)]
-    while time.monotonic() < since + PATIENCE:
+    while time.monotonic() < since + RESUME_SECONDS:
         now = [last_round(events, rank) for rank in range(ranks)]
         if all(number > old + 1 for (number, _), old in zip(now, before, strict=True)):
             return max(at for _, at in now) - since

@@ -7,13 +7,13 @@ arguments are the folder for events and the host of each rank, such as "0101".
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import sys
 import time
 
 import torch
 import torch.distributed as dist
+from event_log import Log
 
 DEADLINE = 60  # seconds; the lost store is noticed earlier
 ADDRESS, PORT = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -27,10 +27,7 @@ def serve() -> None:
 
 def work(folder: str, hosts: str) -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    events = open(os.path.join(folder, f"rank{rank}.0.jsonl"), "a", buffering=1)  # noqa: SIM115
-
-    def log(event: str, **fields: object) -> None:
-        events.write(json.dumps({"event": event, "time": time.monotonic(), **fields}) + "\n")
+    log = Log(folder, rank)
 
     def right(group: dist.ProcessGroup | None, members: list[int]) -> bool:
         tensor = torch.full((1000,), float(rank))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from support import processes
+from support.warm import Child, Server
 
 FOLDER = Path(__file__).parent
 PROGRAM = FOLDER / "program.py"
 GRACE = 5  # seconds after the deadline in which every survivor ends, as mpi-gdr promises
 BUSY = 20  # extra seconds with more processes than cores
-PATIENCE = 100  # after these seconds a job hangs: it prints its stacks and is killed
+HANG_SECONDS = 100  # after these seconds a job hangs: it prints its stacks and is killed
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Case:
 @dataclass
 class Ended:
     rank: int
-    status: int | None = None  # negative: a signal; None: still running after PATIENCE
+    status: int | None = None  # negative: a signal; None: still running after HANG_SECONDS
     time: float = 0.0  # time.monotonic()
     events: list[dict[str, Any]] = field(default_factory=list)
     output: str = ""
@@ -83,150 +80,64 @@ class Ended:
         )
 
 
-class Nursery:
-    """A running nursery.py, which forks ranks. Thread-safe context manager; children end with the block."""
-
-    def __init__(self, prefix: Sequence[str] = ()) -> None:
-        self._process = subprocess.Popen(
-            [*prefix, sys.executable, str(FOLDER / "nursery.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=processes.clean_environment(),
-            start_new_session=True,
-        )
-        self._sending = threading.Lock()
-        self._changed = threading.Condition()
-        self._started: list[int] = []
-        self._ended: dict[int, tuple[int, float]] = {}
-        self._running: set[int] = set()
-        self._open = True
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        for line in self._process.stdout:
-            news = json.loads(line)
-            with self._changed:
-                if "status" in news:
-                    self._ended[news["pid"]] = (news["status"], news["time"])
-                    self._running.discard(news["pid"])
-                else:
-                    self._started.append(news["pid"])
-                    self._running.add(news["pid"])
-                self._changed.notify_all()
-        with self._changed:
-            self._open = False
-            self._changed.notify_all()
-
-    def start(
-        self, argv: Sequence[str], env: dict[str, str], log: Path, namespaces: Sequence[str] = ()
-    ) -> int:
-        """The program's pid in the nursery's pid namespace."""
-        order = {"argv": list(argv), "env": env, "log": str(log), "namespaces": list(namespaces)}
-        with self._sending:
-            before = len(self._started)
-            self._process.stdin.write((json.dumps(order) + "\n").encode())
-            self._process.stdin.flush()
-            with self._changed:
-                self._changed.wait_for(lambda: len(self._started) > before or not self._open, PATIENCE)
-                assert len(self._started) > before, "the process that forks the ranks has ended or hangs"
-                return self._started[before]
-
-    def kill(self, pid: int, number: int) -> None:
-        with self._sending, contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write((json.dumps({"kill": pid, "signal": number}) + "\n").encode())
-            self._process.stdin.flush()
-
-    def wait(self, pids: Sequence[int], until: float) -> dict[int, tuple[int, float]]:
-        """{pid: (status, time)} of those that ended before `until`."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: all(p in self._ended for p in pids) or not self._open,
-                max(0.0, until - time.monotonic()),
-            )
-            return {p: self._ended[p] for p in pids if p in self._ended}
-
-    def __enter__(self) -> Nursery:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        with self._changed:
-            left = set(self._running)
-        for pid in left:
-            self.kill(pid, signal.SIGKILL)
-        self.wait(list(left), time.monotonic() + 10)
-        self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
 def read_events(folder: Path, rank: int, attempt: int = 0) -> list[dict[str, Any]]:
     path = folder / f"rank{rank}.{attempt}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def all_ready(events: Path, ranks: int) -> bool:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        if all(any(e["event"] == "ready" for e in read_events(events, r)) for r in range(ranks)):
-            time.sleep(0.5)  # into the middle of the work
-            return True
-        time.sleep(0.1)
-    return False
+    def ready(rank: int) -> bool:
+        return any(event["event"] == "ready" for event in read_events(events, rank))
+
+    found = processes.wait_until(lambda: all(map(ready, range(ranks))), HANG_SECONDS)
+    time.sleep(0.5)  # into the middle of the work
+    return found
+
+
+def finish(running: Sequence[Child], events: Path, until: float) -> list[Ended]:
+    """The ranks' ends. Those still running at `until` hang: they print their stacks and are killed."""
+    ends = [child.wait(until) or (None, 0.0) for child in running]
+    hung = [child for child, (status, _) in zip(running, ends, strict=True) if status is None]
+    for child in hung:
+        child.kill(signal.SIGABRT)  # faulthandler prints all threads' stacks
+    for child in hung:
+        child.wait(time.monotonic() + 5)
+        child.kill(signal.SIGKILL)
+    logs = [(events / f"log{rank}").read_text(errors="replace") for rank in range(len(running))]
+    return [Ended(rank, *end, read_events(events, rank), logs[rank]) for rank, end in enumerate(ends)]
 
 
 def run_apart(
     case: Case,
-    nurseries: Sequence[Nursery],
-    namespaces: Sequence[str] = (),
+    servers: Sequence[Server],
     address: str = "127.0.0.1",
     strike: Callable[[], None] | None = None,
 ) -> list[Ended]:
-    """Runs ranks without a launcher, rank r in nursery r modulo their number; `strike` once all are
-    working."""
+    """Runs ranks without a launcher, rank r by server r modulo their number; `strike` once all work."""
     port = str(processes.free_port())
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
-        running: list[tuple[Nursery, int]] = []
+        running = []
         for rank in range(case.ranks):
             env = case.environment() | {
                 "RANK": str(rank), "WORLD_SIZE": str(case.ranks), "LOCAL_RANK": str(rank),
                 "LOCAL_WORLD_SIZE": str(case.ranks), "MASTER_ADDR": address, "MASTER_PORT": port,
             }  # fmt: skip
-            nursery = nurseries[rank % len(nurseries)]
             argv = [str(PROGRAM), *case.arguments(events)]
-            running.append((nursery, nursery.start(argv, env, events / f"log{rank}", namespaces)))
-        ranks = [Ended(rank) for rank in range(case.ranks)]
+            running.append(servers[rank % len(servers)].start(argv, env, events / f"log{rank}"))
         struck = []
         if strike and all_ready(events, case.ranks):
             struck = [{"event": "strike", "time": time.monotonic()}]
             strike()
-        until = time.monotonic() + PATIENCE
-        stops = case.fault == "sigstop"
-        order = [r for r in range(case.ranks) if not (stops and r == case.victim)]
-        for rank in order + [case.victim] * stops:
-            nursery, pid = running[rank]
-            if stops and rank == case.victim:  # it cannot end by itself; the survivors have
-                nursery.kill(pid, signal.SIGKILL)
-                until = max(until, time.monotonic() + 10)
-            ended = nursery.wait([pid], until)
-            if pid in ended:
-                ranks[rank].status, ranks[rank].time = ended[pid]
-        hung = [rank for rank in range(case.ranks) if ranks[rank].status is None]
-        for rank in hung:
-            nursery, pid = running[rank]
-            nursery.kill(pid, signal.SIGABRT)  # faulthandler prints all threads' stacks
-        for rank in hung:
-            nursery, pid = running[rank]
-            nursery.wait([pid], time.monotonic() + 5)
-            nursery.kill(pid, signal.SIGKILL)
+        until = time.monotonic() + HANG_SECONDS
+        if case.fault == "sigstop":  # the victim cannot end by itself
+            for rank in set(range(case.ranks)) - {case.victim}:
+                running[rank].wait(until)
+            running[case.victim].kill(signal.SIGKILL)
+            until = max(until, time.monotonic() + 10)
+        ranks = finish(running, events, until)
         for rank in ranks:
-            rank.events = struck + read_events(events, rank.rank)
-            log = events / f"log{rank.rank}"
-            rank.output = log.read_text(errors="replace") if log.exists() else ""
+            rank.events = struck + rank.events
         return ranks
 
 
@@ -247,7 +158,7 @@ def problems(case: Case, ranks: Sequence[Ended]) -> list[str]:
         if rank.times("wrong"):
             found.append(f"{what}: a collective brought a wrong result")
         if rank.status is None:
-            found.append(f"{what} was still there after {PATIENCE} s")
+            found.append(f"{what} was still there after {HANG_SECONDS} s")
             continue
         if "Fatal Python error" in rank.output and case.fault != "abort-mpi":
             found.append(f"{what} crashed")

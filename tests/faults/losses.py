@@ -7,14 +7,14 @@ import re
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import jobs
 import pytest
-import testbed
 from support.namespaces import why_unavailable
+from support.processes import wait_until
 from testbed import Testbed
 
 LIMIT = 2  # seconds until every survivor is notified
@@ -57,8 +57,7 @@ class Outcome:
     @property
     def seconds(self) -> float:
         """From the loss to the last survivor's error."""
-        victim = self.ranks[VICTIM]
-        struck = max(victim.times("strike", "error"), default=float("nan"))
+        struck = max(self.ranks[VICTIM].times("strike", "error"), default=float("nan"))
         return max(min(rank.times("error"), default=float("inf")) for rank in self.survivors) - struck
 
     def problems(self) -> list[str]:
@@ -68,7 +67,7 @@ class Outcome:
                 found.append(f"rank {rank.rank} hung")
         for rank in self.survivors:
             if not any(re.search(self.loss.error, text) for text in rank.errors):
-                found.append(f"rank {rank.rank} was not told: {rank.errors}")
+                found.append(f"rank {rank.rank} was not notified: {rank.errors}")
         return found
 
     def story(self) -> str:
@@ -87,13 +86,6 @@ def seen(events: Path, rank: int, what: str) -> bool:
     return any(event["event"] == what for event in jobs.read_events(events, rank))
 
 
-def wait_until(true: Callable[[], bool]) -> bool:
-    until = time.monotonic() + jobs.PATIENCE
-    while not true() and time.monotonic() < until:
-        time.sleep(0.1)
-    return true()
-
-
 def run(bed: Testbed, loss: Loss) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
@@ -107,12 +99,11 @@ def run(bed: Testbed, loss: Loss) -> Outcome:
         if loss.mode == "killed" and jobs.all_ready(events, len(running)):
             time.sleep(2)  # until hosts are connected
             struck = [{"event": "strike", "time": time.monotonic()}]
-            nursery, pid = running[VICTIM]
-            nursery.kill(pid, signal.SIGKILL)
+            running[VICTIM].kill(signal.SIGKILL)
         survivors = [rank for rank in range(len(running)) if rank != VICTIM]
-        wait_until(lambda: all(seen(events, rank, "error") for rank in survivors))
+        wait_until(lambda: all(seen(events, rank, "error") for rank in survivors), jobs.HANG_SECONDS)
         (events / "stop").touch()
-        ranks = testbed.finish(running, events, time.monotonic() + 30)
+        ranks = jobs.finish(running, events, time.monotonic() + 30)
         ranks[VICTIM].events += struck
         return Outcome(loss, ranks, bed.left(loss.hosts, ranks))
 
@@ -122,8 +113,7 @@ def run_after_store(bed: Testbed, mode: str, hosts: str) -> list[jobs.Ended]:
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
         running = bed.start("store_leaves.py", [folder, mode], hosts, events)
-        nursery, pid = running[0]
-        nursery.wait([pid], time.monotonic() + jobs.PATIENCE)
+        running[0].wait(time.monotonic() + jobs.HANG_SECONDS)
         time.sleep(6)
         (events / "stop").touch()
-        return testbed.finish(running, events, time.monotonic() + 30)
+        return jobs.finish(running, events, time.monotonic() + 30)

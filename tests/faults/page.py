@@ -33,19 +33,14 @@ class Fault:
     tests: tuple[str, ...]  # of pytest, below tests/; "unit NAME: TEST" is a C++ test
 
 
-ENDS, NOTIFICATION, SECURITY = (
-    "launch/test_ends.py::",
-    "faults/test_notification.py::",
-    "faults/test_security.py::",
-)
+ENDS, SECURITY = "launch/test_ends.py::", "faults/test_security.py::"
+NOTIFICATION = "faults/test_notification.py::"
 FAULTS = (
     Fault(
         "another user plants the folder or the file of a flight log (H1)",
         "the folder's name cannot be guessed; what is not the user's own is refused",
-        (
-            "unit trusted_folder: what_another_user_has_planted_is_refused",
-            "unit trusted_folder: a_folder_to_which_others_can_write_is_refused",
-        ),
+        ("unit trusted_folder: what_another_user_has_planted_is_refused",
+         "unit trusted_folder: a_folder_to_which_others_can_write_is_refused"),
     ),
     Fault(
         "a crash with core dumps on (H2)",
@@ -55,11 +50,9 @@ FAULTS = (
     Fault(
         "a job whose every rank was suspended, on several hosts (H3), or one of them (H4)",
         "it goes on; a silent rank is reported once after 10 s and given up after 5 minutes",
-        (
-            "unit peer_watch: a_job_that_was_stopped_as_a_whole_goes_on",
-            "unit peer_watch: a_stopped_process_is_given_up_after_the_silence_only",
-            "unit peer_watch: a_silent_host_is_reported_once_and_given_up_later",
-        ),
+        ("unit peer_watch: a_job_that_was_stopped_as_a_whole_goes_on",
+         "unit peer_watch: a_stopped_process_is_given_up_after_the_silence_only",
+         "unit peer_watch: a_silent_host_is_reported_once_and_given_up_later"),
     ),
     Fault(
         "rank 0, which hosts the store, leaves in good order (M1)",
@@ -74,21 +67,15 @@ FAULTS = (
     Fault(
         "a malformed record in the store (M2)",
         "an error that names the record and the field",
-        (
-            "unit fuzz_records: fields_have_types_and_bounds",
-            "unit fuzz_records: proposals",
-            "unit fuzz_records: members",
-            "unit fuzz_records: news_of_the_job",
-        ),
+        ("unit fuzz_records: fields_have_types_and_bounds", "unit fuzz_records: proposals",
+         "unit fuzz_records: members", "unit fuzz_records: news_of_the_job"),
     ),
     Fault(
         "a stranger writes news, aborts and records into the store (M3)",
         "they are ignored, with one warning a host",
-        (
-            "unit signed_store: forged_news_is_ignored",
-            "unit signed_store: forged_records_do_not_end_or_steer_a_rendezvous",
-            SECURITY + "test_an_outsider_of_the_store_neither_ends_nor_steers_a_job",
-        ),
+        ("unit signed_store: forged_news_is_ignored",
+         "unit signed_store: forged_records_do_not_end_or_steer_a_rendezvous",
+         SECURITY + "test_an_outsider_of_the_store_neither_ends_nor_steers_a_job"),
     ),
     Fault(
         "descriptors for the store run out (M4)",
@@ -103,10 +90,8 @@ FAULTS = (
     Fault(
         "a rank's group fails and its process lives on (M6)",
         "a rank that needs it in that group learns it at once",
-        (
-            NOTIFICATION + "test_survivors_are_notified_at_once",
-            "unit goodbyes: a_failed_group_is_told_and_its_rank_lives_on",
-        ),
+        (NOTIFICATION + "test_survivors_are_notified_at_once",
+         "unit goodbyes: a_failed_group_is_told_and_its_rank_lives_on"),
     ),
     Fault(
         "programs that catch their errors and end with status 0, under mpiexec",
@@ -132,10 +117,8 @@ FAULTS = (
     Fault(
         "another process changes the size of shared memory",
         "the size is final, and a file without such seals is not mapped",
-        (
-            "unit memory_file: the_size_is_final",
-            "unit memory_file: a_file_whose_size_may_change_is_not_mapped",
-        ),
+        ("unit memory_file: the_size_is_final",
+         "unit memory_file: a_file_whose_size_may_change_is_not_mapped"),
     ),
     Fault(
         "strangers connect to a job of one host",
@@ -152,7 +135,7 @@ FAULTS = (
         "results are right",
         (ENDS + "test_a_process_may_initialise_again_with_another_rank",),
     ),
-)
+)  # fmt: skip
 
 
 def matrix() -> dict[str, list[interruptions.Cell]]:

@@ -1,8 +1,5 @@
-"""One rank of a job struck by a fault; the arguments select the work, the fault and its place.
-
-Every rank writes events as JSON lines with time.monotonic(), one clock for all processes of a machine. As in
-a plain training script, errors are recorded but end the program.
-"""
+"""One rank of a job struck by a fault; the arguments select the work, the fault and its place. As in a plain
+training script, errors are recorded but end the program."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import argparse
 import contextlib
 import ctypes
 import datetime
-import json
 import os
 import resource
 import signal
@@ -23,18 +19,11 @@ from collections.abc import Callable
 import mpi_calls
 import torch
 import torch.distributed as dist
+from event_log import Log, shared_memory
 
 PHASES = (
-    "before-init",
-    "rendezvous",
-    "mpi-init",
-    "mpi-up",
-    "create-group",
-    "mid",
-    "idle",
-    "end",
-    "destroyed",
-)
+    "before-init", "rendezvous", "mpi-init", "mpi-up", "create-group", "mid", "idle", "end", "destroyed",
+)  # fmt: skip
 FAULTS = (
     *("none", "sigkill", "sigstop", "slow", "busy", "raise", "return", "exit3", "os-exit"),
     *("memory", "abort", "abort-mpi"),
@@ -67,23 +56,10 @@ def arguments() -> argparse.Namespace:
 ARGS = arguments()
 RANK, SIZE = int(os.environ.get("RANK", os.environ.get("PMI_RANK", "0"))), 0
 ATTEMPT = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-EVENTS = os.open(
-    os.path.join(ARGS.events, f"rank{RANK}.{ATTEMPT}.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
-)
+log = Log(ARGS.events, RANK, ATTEMPT)
 STRUCK = ATTEMPT == "0" or not ARGS.once
 IS_VICTIM = ARGS.victim == RANK and ARGS.fault != "none" and STRUCK
 ROUNDS = ARGS.rounds if STRUCK else 400  # an attempt without a fault must end by itself
-
-
-def log(event: str, **fields: object) -> None:
-    os.write(EVENTS, (json.dumps({"event": event, "time": time.monotonic(), **fields}) + "\n").encode())
-
-
-def shared_memory(pid: int | str = "self") -> list[str]:
-    """Files of /dev/shm that this process maps, including unlinked ones."""
-    with open(f"/proc/{pid}/maps") as maps:
-        names = {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/" in line}
-    return sorted(name.removesuffix(" (deleted)") for name in names)
 
 
 def exposed() -> list[str]:
@@ -211,8 +187,7 @@ def operation(name: str, count: int) -> Callable[[int], bool]:
             dist.reduce_scatter_tensor(mine, blocks.view(-1))
             return bool((mine == SIZE * base + total).all())
         if name == "all_to_all":
-            source = (base + RANK + torch.zeros(SIZE, count)).contiguous()
-            dist.all_to_all_single(blocks, source)
+            dist.all_to_all_single(blocks, (base + RANK + torch.zeros(SIZE, count)).contiguous())
             return bool((blocks == ranks).all())
         if name == "gather":
             dist.gather(mine, list(blocks) if root == RANK else None, root)

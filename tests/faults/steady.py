@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -11,21 +10,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from event_log import Log, shared_memory
 
 FOLDER, RANK = Path(sys.argv[1]), int(os.environ["RANK"])
-EVENTS = open(FOLDER / f"rank{RANK}.0.jsonl", "a", buffering=1)  # noqa: SIM115
+log = Log(FOLDER, RANK)
 PAUSE, REPORT = 0.02, 0.2  # seconds
-
-
-def log(event: str, **fields: object) -> None:
-    EVENTS.write(json.dumps({"event": event, "time": time.monotonic(), **fields}) + "\n")
-
-
-def shared_memory() -> list[str]:
-    """Files of /dev/shm that this process maps, including unlinked ones."""
-    with open("/proc/self/maps") as maps:
-        names = {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/" in line}
-    return sorted(name.removesuffix(" (deleted)") for name in names)
 
 
 dist.init_process_group("mpi-gdr")

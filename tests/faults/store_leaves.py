@@ -8,7 +8,6 @@ end    the others are idle
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import sys
 import time
@@ -16,17 +15,14 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from event_log import Log
 
 FOLDER, RANK = Path(sys.argv[1]), int(os.environ["RANK"])
-EVENTS = open(FOLDER / f"rank{RANK}.0.jsonl", "a", buffering=1)  # noqa: SIM115
-PATIENCE = datetime.timedelta(seconds=10)  # rank 0's for the last meeting, and all ranks' for the start
+log = Log(FOLDER, RANK)
+TIMEOUT = datetime.timedelta(seconds=10)  # rank 0's for the last meeting, and all ranks' for the start
 
 
-def log(event: str, **fields: object) -> None:
-    EVENTS.write(json.dumps({"event": event, "time": time.monotonic(), **fields}) + "\n")
-
-
-dist.init_process_group("mpi-gdr", timeout=PATIENCE)
+dist.init_process_group("mpi-gdr", timeout=TIMEOUT)
 size = dist.get_world_size()
 group = dist.new_group(list(range(1, size)), timeout=datetime.timedelta(minutes=5))
 dist.barrier()

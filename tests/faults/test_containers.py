@@ -24,11 +24,8 @@ def container(tmp_path):
     if reason := why_unavailable():
         pytest.skip(reason)
 
-    def make(command: str) -> Path:
-        path = tmp_path / "container"
-        path.write_text(f'#!/bin/sh\nexec {command} {sys.executable} "$@"\n')
-        path.chmod(0o755)
-        return path
+    def make(command: str) -> str:
+        return processes.write_script(tmp_path / "container", f'exec {command} {sys.executable} "$@"')
 
     return make
 

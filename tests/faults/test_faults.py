@@ -14,6 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import jobs
 import pytest
 from jobs import Case
+from support.cases import cases
+from support.warm import Server
 
 pytestmark = pytest.mark.long
 
@@ -31,10 +33,7 @@ RAISED = LEFT + r"its program ended with an uncaught exception, "
 # The group fails on the victim before its program ends, which may be reported first.
 FAILED = WHO + r"(has left group \S+: |has left the job: .* DistBackendError: )"
 ERRORS = {
-    "sigkill": GONE,
-    "os-exit": GONE,
-    "abort-mpi": GONE,
-    "sigstop": STOPPED,
+    "sigkill": GONE, "os-exit": GONE, "abort-mpi": GONE, "sigstop": STOPPED,
     "raise": RAISED + r"ArithmeticError: loss is not finite",
     "memory": RAISED + r"RuntimeError: .*can't allocate memory",
     # A rank that meets an operation of it later may see the program's end first.
@@ -44,7 +43,7 @@ ERRORS = {
     "no-scratch": FAILED + r".*bytes of scratch",
     "no-copy": FAILED + r".*bytes of a contiguous copy",
     "no-second-stage": FAILED + r".*bytes of indices",
-}
+}  # fmt: skip
 PRODUCT = ("sigkill", "os-exit", "abort-mpi", "sigstop", "raise", "memory", "abort", "return", "exit3")
 # A rank that waits for a third one may see the process's end before an operation that the victim missed.
 EITHER = r"(has left the job: |is gone: its process has ended)"
@@ -82,36 +81,19 @@ START = [
     case("sigstop", "mpi-init", error=WHO.format(1) + "is stopped"),
 ]
 MIDDLE = [
-    *(
-        case("sigkill", "mid", name, size)
-        for name, size in zip(OPERATIONS, itertools.cycle(["large", "small"]))
-    ),
+    *(case("sigkill", "mid", *one) for one in zip(OPERATIONS, itertools.cycle(["large", "small"]))),
     case("sigkill", "mid", "all_reduce", victim=0),  # it holds the store, too
     case("sigstop", "mid", "all_gather", "large"),
-    case(
-        "sigstop",
-        "mid",
-        "all_reduce",
-        error=rf"timed out after .*still waiting for rank.*; {IS_STOPPED.format(1)}",
-        variables=NO_HEARTBEAT,
-    ),
+    case("sigstop", "mid", "all_reduce",
+         error=rf"timed out after .*still waiting for rank.*; {IS_STOPPED.format(1)}",
+         variables=NO_HEARTBEAT),
     case("slow", options=FINITE),
     case("busy", size="large", operation="all_to_all", options=FINITE),
-    case("raise", size="large"),
-    case("raise", operation="broadcast"),
-    case("return"),
-    case("exit3", operation="all_to_all"),
-    case("exit3", operation="new_group"),
-    case("os-exit"),
-    case("memory"),
-    case("abort"),
-    case("abort-mpi"),
-    case(
-        "no-scratch",
-        own=r"all_reduce float32\[8388608\] .*no memory for \d+ bytes of scratch",
-        victim=2,
-        variables=(("MPI_GDR_ALLREDUCE_ALGO", "rabenseifner"),),
-    ),
+    case("raise", size="large"), case("raise", operation="broadcast"), case("return"),
+    case("exit3", operation="all_to_all"), case("exit3", operation="new_group"), case("os-exit"),
+    case("memory"), case("abort"), case("abort-mpi"),
+    case("no-scratch", own=r"all_reduce float32\[8388608\] .*no memory for \d+ bytes of scratch", victim=2,
+         variables=(("MPI_GDR_ALLREDUCE_ALGO", "rabenseifner"),)),
     case("no-copy", own=r"all_reduce: no memory for 16777216 bytes of a contiguous copy"),
     case(
         "no-second-stage",
@@ -121,22 +103,15 @@ MIDDLE = [
         # Which of them fails depends on when the previous round frees its memory.
         own=r"all_reduce.*no memory for (\d+ bytes of .*indices and values|the sum of the sparse tensors)",
     ),
-]
+]  # fmt: skip
 QUIET = [
-    case("sigkill", "idle"),
-    case("sigstop", "idle"),
-    case("exit3", "idle"),
-    case("slow", "idle"),
-]
+    case("sigkill", "idle"), case("sigstop", "idle"), case("exit3", "idle"), case("slow", "idle"),
+]  # fmt: skip
 END = [
-    case("sigkill", "end", error=""),
-    case("return", "end", error=""),
-    case("raise", "end", error=""),
-    case("slow", "end", error=""),
-    case("sigkill", "destroyed", error=""),
-    case("sigstop", "destroyed", error=""),
-    case("exit3", "destroyed", error=""),
-]
+    case("sigkill", "end", error=""), case("return", "end", error=""), case("raise", "end", error=""),
+    case("slow", "end", error=""), case("sigkill", "destroyed", error=""),
+    case("sigstop", "destroyed", error=""), case("exit3", "destroyed", error=""),
+]  # fmt: skip
 COVERING = [*START, *MIDDLE, *QUIET, *END]
 
 
@@ -160,19 +135,15 @@ def outcomes(request) -> Iterator[dict[Case, Future]]:
         for item in request.session.items
         if item.fspath == request.fspath and "struck" in getattr(item, "callspec", item).params
     ]
-    with (
-        jobs.Nursery() as nursery,
-        ThreadPoolExecutor(int(os.environ.get("FAULTS_AT_ONCE", AT_ONCE))) as pool,
-    ):
-        futures = {c: pool.submit(jobs.run_apart, c, [nursery]) for c in selected}
+    workers = int(os.environ.get("FAULTS_AT_ONCE", AT_ONCE))
+    with Server() as server, ThreadPoolExecutor(workers) as pool:
+        futures = {c: pool.submit(jobs.run_apart, c, [server]) for c in selected}
         yield futures
         for future in futures.values():
             future.cancel()
 
 
-@pytest.mark.parametrize(
-    "struck", [*COVERING, *(pytest.param(c, marks=pytest.mark.full) for c in FULL)], ids=str
-)
+@cases("struck", *COVERING, *(pytest.param(c, marks=pytest.mark.full) for c in FULL), ids=str)
 def test_survivors_end_with_a_named_error(outcomes, struck):
     ranks = outcomes[struck].result()
     found = jobs.problems(struck, ranks)

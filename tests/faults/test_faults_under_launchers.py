@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,9 +13,11 @@ from pathlib import Path
 import jobs
 import pytest
 from support import processes
+from support.cases import cases
+from support.processes import wait_until
 
 RANKS, VICTIM = 2, 1
-PATIENCE = 150  # torchrun kills a stopped process after 30 s
+SECONDS = 150  # torchrun kills a stopped process after 30 s
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,9 @@ class Launch:
         return [*processes.TORCHRUN, *options, *["--max-restarts=1"] * self.restart, *program]
 
 
-COVERING = [
-    Launch("mpiexec", "sigkill"),
-    Launch("mpiexec", "raise", size="large"),
-    Launch("torchrun", "exit3", "idle"),
-    Launch("torchrun", "sigkill", size="large", restart=True),
-    Launch("torchrun", "raise", restart=True),
-]
+COVERING = [Launch("mpiexec", "sigkill"), Launch("mpiexec", "raise", size="large")]
+COVERING += [Launch("torchrun", "exit3", "idle"), Launch("torchrun", "raise", restart=True)]
+COVERING += [Launch("torchrun", "sigkill", size="large", restart=True)]
 FAULTS = ("sigkill", "sigstop", "raise", "exit3", "os-exit", "memory", "abort", "abort-mpi")
 STARTS = (("sigkill", "before-init"), ("sigkill", "mpi-init"), ("raise", "before-init"), ("exit3", "end"))
 ALL = [
@@ -54,9 +51,7 @@ ALL = [
     for launcher, restart in (("mpiexec", False), ("torchrun", False), ("torchrun", True))
     for fault, phase in [*((f, "mid") for f in FAULTS), *STARTS]
 ]
-FULL = [
-    launch for launch in ALL if launch not in COVERING and not (launch.restart and launch.fault == "sigstop")
-]
+FULL = [one for one in ALL if one not in COVERING and not (one.restart and one.fault == "sigstop")]
 
 
 @dataclass
@@ -69,14 +64,10 @@ class Outcome:
 def run(launch: Launch) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
-        result = processes.run(
-            launch.command(events), PATIENCE, MPI_GDR_HEARTBEAT="4", MPI_GDR_FLIGHT_LOG="0"
-        )
-        deadline = time.monotonic() + 15  # a killed process may need a moment to vanish
-        while (left := processes_with(folder)) and time.monotonic() < deadline:
-            time.sleep(0.2)
+        result = processes.run(launch.command(events), SECONDS, MPI_GDR_HEARTBEAT="4", MPI_GDR_FLIGHT_LOG="0")
+        wait_until(lambda: not processes_with(folder), 15)  # a killed process may need a moment to vanish
         seen = {(r, a): jobs.read_events(events, r, a) for r in range(RANKS) for a in range(2)}
-        return Outcome(result, seen, left)
+        return Outcome(result, seen, processes_with(folder))
 
 
 def processes_with(word: str) -> list[str]:
@@ -102,13 +93,10 @@ def outcomes(request) -> Iterator[dict[Launch, Future]]:
             future.cancel()
 
 
-@pytest.mark.parametrize(
-    "launch", [*COVERING, *(pytest.param(launch, marks=pytest.mark.full) for launch in FULL)], ids=str
-)
+@cases("launch", *COVERING, *(pytest.param(launch, marks=pytest.mark.full) for launch in FULL), ids=str)
 def test_a_fault_under_a_launcher(outcomes, launch):
     outcome = outcomes[launch].result()
-    output = outcome.result.tail()
-    story = f"{outcome.events}\n{output}"
+    story = f"{outcome.events}\n{outcome.result.tail()}"
     assert outcome.result.status is not None, f"the job did not end\n{story}"
     struck = any(e["event"] == "strike" for e in outcome.events[VICTIM, 0])
     assert struck, f"the fault did not strike\n{story}"
@@ -130,6 +118,5 @@ def test_a_fault_under_a_launcher(outcomes, launch):
     else:
         assert outcome.result.status != 0, story
     # If the launcher leaves a survivor time for a message, it names the rank.
-    errors = [e["text"] for e in outcome.events[0, 0] if e["event"] == "error"]
-    for text in errors:
+    for text in (e["text"] for e in outcome.events[0, 0] if e["event"] == "error"):
         assert re.search(r"rank(\(s\))? 1\b|clients joined", text), text

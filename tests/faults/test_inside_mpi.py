@@ -9,6 +9,7 @@ import jobs
 import mpi_calls
 import pytest
 from jobs import Case
+from support.warm import Server
 
 # Collectives must use MPI, not shared memory.
 MESSAGES = (("MPI_GDR_SHM", "off"),)
@@ -21,24 +22,16 @@ CASES = [
     Case("mpi-up", "sigkill", victim=0, error=rf"after MPI_Init: {GONE.replace('rank 1', 'rank 0')}"),
     Case("mpi-up", "sigstop", victim=0, error=WHO.replace("rank 1", "rank 0") + "is stopped"),
     # The others wait for it inside MPI_Comm_create_group; their error names the flight log.
-    Case(
-        "create-group",
-        "sigkill",
-        error=rf"the set-up of group \S+ does not return: {GONE}.*; flight log: \S+.*Ending this process",
-        variables=(("MPI_GDR_FLIGHT_LOG", "2000"),),
-    ),
-    Case(
-        "mid", "stuck-exit", error=WHO + r"(has left the job: its program ended|is gone)", variables=MESSAGES
-    ),
-    Case(
-        "mid",
-        "stuck",
-        error=WHO + "is gone: its process has ended|timed out after .*still waiting for rank",
-        own=r"stuck inside the MPI library.*, working on all_reduce seq=\d+",
-        deadline=5,
-        variables=MESSAGES,
-    ),
-]
+    Case("create-group", "sigkill",
+         error=rf"the set-up of group \S+ does not return: {GONE}.*; flight log: \S+.*Ending this process",
+         variables=(("MPI_GDR_FLIGHT_LOG", "2000"),)),
+    Case("mid", "stuck-exit", error=WHO + r"(has left the job: its program ended|is gone)",
+         variables=MESSAGES),
+    Case("mid", "stuck",
+         error=WHO + "is gone: its process has ended|timed out after .*still waiting for rank",
+         own=r"stuck inside the MPI library.*, working on all_reduce seq=\d+", deadline=5,
+         variables=MESSAGES),
+]  # fmt: skip
 STATUS = {"sigkill": -9, "sigstop": -9, "stuck-exit": 3, "stuck": 124}
 
 
@@ -53,10 +46,10 @@ def test_inside_mpi(library, tmp_path):
     def run(case: Case) -> list[jobs.Ended]:
         log = (("MPI_GDR_FLIGHT_DIR", str(tmp_path / case.fault)),) if case.fault == "sigkill" else ()
         return jobs.run_apart(
-            replace(case, options=("--intercept", str(library)), variables=(*case.variables, *log)), [nursery]
+            replace(case, options=("--intercept", str(library)), variables=(*case.variables, *log)), [server]
         )
 
-    with jobs.Nursery() as nursery, ThreadPoolExecutor(len(CASES)) as pool:
+    with Server() as server, ThreadPoolExecutor(len(CASES)) as pool:
         outcomes = list(pool.map(run, CASES))
     wrong = []
     for case, ranks in zip(CASES, outcomes, strict=True):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
+from support.cases import cases
 from support.namespaces import Namespaces, why_unavailable
 
 HERE = Path(__file__).parent
@@ -44,9 +45,7 @@ OFI = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
 NETWORKS = {"ucx": {}, "tcp": {**OFI, "FI_PROVIDER": "tcp"}, "sockets": {**OFI, "FI_PROVIDER": "sockets"}}
 
 
-@pytest.mark.parametrize(
-    ("launcher", "network"), [("mpirun", "ucx"), ("none", "ucx"), ("mpirun", "tcp"), ("none", "sockets")]
-)
+@cases("launcher, network", ("mpirun", "ucx"), ("none", "ucx"), ("mpirun", "tcp"), ("none", "sockets"))
 def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
     """The host has a second interface. Ignores Hydra's listener and torch's store (the program's address)."""
     if reason := why_unavailable():
@@ -98,17 +97,13 @@ def test_ranks_with_different_secrets_get_an_error(secrets):
 
 @pytest.mark.warm
 def test_the_secret_is_not_shown(tmp_path):
-    output = processes.run([sys.executable, "-m", "mpi_backend", "info"], MPI_GDR_SECRET=SECRET).expect(0)
+    info = [sys.executable, "-m", "mpi_backend", "info"]
+    output = processes.run(info, MPI_GDR_SECRET=SECRET).expect(0)
     assert re.search(r"MPI_GDR_SECRET\W+\(set\)", output) and SECRET not in output, output
-    text = processes.run_apart(
-        2,
-        HERE / "listeners.py",
-        MPI_GDR_SECRET=SECRET,
-        MPI_GDR_DEBUG="TRACE",
-        MPI_GDR_TRACE=str(tmp_path / "t%r.json"),
-    )
-    assert all("MPI_GDR_SECRET=(set)" in r.expect(0) and SECRET not in r.output for r in text[:1])
+    variables = {"MPI_GDR_SECRET": SECRET, "MPI_GDR_DEBUG": "TRACE", "MPI_GDR_TRACE": f"{tmp_path}/t%r.json"}
+    first, _ = processes.run_apart(2, HERE / "listeners.py", **variables)
+    assert "MPI_GDR_SECRET=(set)" in first.expect(0) and SECRET not in first.output
     assert SECRET not in "".join(path.read_text() for path in tmp_path.iterdir())
     bad = "x" + SECRET[1:]
-    output = processes.run([sys.executable, "-m", "mpi_backend", "info"], MPI_GDR_SECRET=bad).output
+    output = processes.run(info, MPI_GDR_SECRET=bad).output
     assert "MPI_GDR_SECRET is not valid: expected 64 hexadecimal digits" in output and bad not in output

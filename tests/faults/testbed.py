@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import jobs
 from support import processes
 from support.namespaces import Namespaces
+from support.warm import Child, Server
 
 # UCX searches /sys for its network devices.
 NODE = "mount -t tmpfs -o size=1g tmpfs /dev/shm && mount -t sysfs sysfs /sys && ip link set lo up"
@@ -32,8 +31,6 @@ def over_tcp(library: str) -> tuple[tuple[str, str], ...]:
 
 
 UCX, OFI = over_tcp("ucx"), over_tcp("ofi")
-
-Running = tuple[jobs.Nursery, int]  # (nursery, pid inside it)
 
 
 def address(node: int, link: int = 0) -> str:
@@ -57,7 +54,7 @@ class Testbed:
                 self.switch.ip("link", "set", f"p{k}.{link}", "master", f"br{link}", "up")
                 node.ip("addr", "add", f"{address(k, link)}/24", "dev", f"eth{link}")
                 node.ip("link", "set", f"eth{link}", "up")
-        self.nurseries = [stack.enter_context(jobs.Nursery(node.enter())) for node in self.nodes]
+        self.servers = [stack.enter_context(Server(node.enter())) for node in self.nodes]
 
     def cut(self, how: str, link: int = 0) -> None:
         if how == "link cut":  # as a pulled cable: node 1 sees no carrier
@@ -77,26 +74,19 @@ class Testbed:
         network: Sequence[tuple[str, str]] = UCX,
         link: int = 0,
         **variables: str,
-    ) -> list[Running]:
+    ) -> list[Child]:
         """Starts a rank on each of the `hosts` ("011": three ranks), whose messages use the link."""
         variables_of_devices = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "FI_SOCKETS_IFACE")
         apart = dict(network) | dict.fromkeys(variables_of_devices, f"eth{link}")
         several = len(set(hosts)) > 1
-        environment = processes.clean_environment(
-            MASTER_ADDR=address(0, link) if several else "127.0.0.1",
-            MASTER_PORT=str(processes.free_port()),
-            WORLD_SIZE=str(len(hosts)),
-            MPI_GDR_FLIGHT_LOG="0",
-            **(apart if several else {}),
-            **variables,
-        )
-        running = []
-        for rank, host in enumerate(hosts):
-            nursery = self.nurseries[int(host)]
-            argv = [str(jobs.FOLDER / script), *arguments]
-            pid = nursery.start(argv, environment | {"RANK": str(rank)}, events / f"log{rank}")
-            running.append((nursery, pid))
-        return running
+        where = {"MASTER_ADDR": address(0, link) if several else "127.0.0.1", **(apart if several else {})}
+        where |= {"MASTER_PORT": str(processes.free_port()), "WORLD_SIZE": str(len(hosts))}
+        environment = processes.clean_environment(MPI_GDR_FLIGHT_LOG="0", **where, **variables)
+        argv = [str(jobs.FOLDER / script), *arguments]
+        return [
+            self.servers[int(host)].start(argv, environment | {"RANK": str(rank)}, events / f"log{rank}")
+            for rank, host in enumerate(hosts)
+        ]
 
     def left(self, hosts: str, ranks: Sequence[jobs.Ended]) -> list[str]:
         """Remaining files of the shared memory that the ranks reported."""
@@ -109,17 +99,3 @@ class Testbed:
 
     def left_in_shared_memory(self) -> list[str]:
         return [name for node in self.nodes for name in os.listdir(node.inside("/dev/shm"))]
-
-
-def finish(running: Sequence[Running], events: Path, until: float) -> list[jobs.Ended]:
-    """The ranks' ends. One still running at `until` hangs: it prints its stacks and is killed."""
-    ranks = []
-    for rank, (nursery, pid) in enumerate(running):
-        status, ended = nursery.wait([pid], until).get(pid, (None, 0.0))
-        if status is None:
-            nursery.kill(pid, signal.SIGABRT)
-            nursery.wait([pid], time.monotonic() + 5)
-            nursery.kill(pid, signal.SIGKILL)
-        output = (events / f"log{rank}").read_text(errors="replace")
-        ranks.append(jobs.Ended(rank, status, ended, jobs.read_events(events, rank), output))
-    return ranks

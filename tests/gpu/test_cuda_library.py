@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.processes import captured
 
 import mpi_backend
 from mpi_backend import info
@@ -34,14 +34,13 @@ def cuda_info(**environment: str) -> dict:
     """A new process's report, as each loads the library once."""
     code = "import json; from mpi_backend.extension import _C; print(json.dumps(_C.cuda_info()))"
     env = {k: v for k, v in os.environ.items() if k not in REMOVED} | environment
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    done = captured([sys.executable, "-c", code], check=False, env=env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def readelf(*options: str) -> str:
-    command = ["readelf", "--wide", *options, str(LIBRARY)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return captured(["readelf", "--wide", *options, LIBRARY]).stdout
 
 
 def device_code(path: Path) -> set[tuple[str, int]]:

@@ -1,10 +1,10 @@
 """tests/fakecuda/ptx.py: its translations, and errors for unknown input."""
 
-import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from support.cases import cases
+from support.processes import Captured, captured, write_script
 
 TRANSLATOR = Path(__file__).parents[1] / "fakecuda" / "ptx.py"
 KERNEL = """.version 9.0
@@ -27,20 +27,17 @@ KERNEL = """.version 9.0
 	ret;
 }}
 """
-PTXAS = """#!/bin/sh
-test "$1 $2" = "-v -arch=sm_90" || exit 1
+PTXAS = """test "$1 $2" = "-v -arch=sm_90" || exit 1
 echo "ptxas info    : Compiling entry function 'scale' for 'sm_90'
 ptxas info    : Function properties for scale
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 23 registers, used 0 barriers, 1080 bytes smem" >&2
-"""
+ptxas info    : Used 23 registers, used 0 barriers, 1080 bytes smem" >&2"""
 
 
-def translate(tmp_path: Path, *instructions: str, ptxas: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+def translate(tmp_path: Path, *instructions: str, ptxas: tuple[str, ...] = ()) -> Captured:
     source, out = tmp_path / "scale.ptx", tmp_path / "scale.cpp"
     source.write_text(KERNEL.format("\n\t".join(instructions)))
-    command = [sys.executable, str(TRANSLATOR), str(source), str(out), *ptxas]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    result = captured([sys.executable, TRANSLATOR, source, out, *ptxas], check=False)
     assert out.exists() == (result.returncode == 0)
     return result
 
@@ -60,45 +57,26 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
 
 
 def test_registers_are_those_that_ptxas_allocates(tmp_path: Path) -> None:
-    ptxas = tmp_path / "ptxas"
-    ptxas.write_text(PTXAS)
-    ptxas.chmod(0o700)
-    result = translate(tmp_path, ptxas=(str(ptxas),))
+    result = translate(tmp_path, ptxas=(write_script(tmp_path / "ptxas", PTXAS),))
     assert result.returncode == 0, result.stderr
     assert '{"scale", &kernel0, params0, 16, 1080, 23, 256},' in (tmp_path / "scale.cpp").read_text()
 
 
 def test_an_error_of_ptxas_stops_the_build(tmp_path: Path) -> None:
-    result = translate(tmp_path, ptxas=("/bin/false",))
-    assert result.returncode == 1
+    assert translate(tmp_path, ptxas=("/bin/false",)).returncode == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "instruction",
-    [
-        "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with an earlier instruction
-        "add.rn.ftz.f32 %f1, %f1, %f1;",
-        "fma.rn.f32 %f1, %f1, %f1, %f1;",
-        "div.approx.f32 %f1, %f1, %f1;",
-        "ld.global.nc.u32 %r1, [%rd1];",
-        "ld.volatile.u32 %r1, [%rd1];",
-        "ld.global.u32 %r1, [elsewhere];",
-        "st.param.u32 [scale_param_0], %r1;",
-        "bar.sync 0, 64;",
-        "bar.sync 1;",
-        "mov.u32 %r1, %tid.y;",
-        "mov.u32 %r1, %laneid;",
-        "cvt.rzi.f32.f32 %f1, %f1;",
-        "cvt.rn.sat.f16.f32 %r1, %f1;",
-        "setp.neu.f32 %p1, %f1, %f1;",
-        "atom.global.exch.b32 %r1, [%rd1], 1;",
-        ".local .align 8 .b8 depot[16];",
-        "call.uni function;",
-        "add.s32 %r1, %r1, 1",
-        "add.s32 %r1, %r1;",
-        "add.s32 %r1, %r1, 1, 2;",
-    ],
-)
+    "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with an earlier instruction
+    "add.rn.ftz.f32 %f1, %f1, %f1;", "fma.rn.f32 %f1, %f1, %f1, %f1;", "div.approx.f32 %f1, %f1, %f1;",
+    "ld.global.nc.u32 %r1, [%rd1];", "ld.volatile.u32 %r1, [%rd1];", "ld.global.u32 %r1, [elsewhere];",
+    "st.param.u32 [scale_param_0], %r1;", "bar.sync 0, 64;", "bar.sync 1;", "mov.u32 %r1, %tid.y;",
+    "mov.u32 %r1, %laneid;", "cvt.rzi.f32.f32 %f1, %f1;", "cvt.rn.sat.f16.f32 %r1, %f1;",
+    "setp.neu.f32 %p1, %f1, %f1;", "atom.global.exch.b32 %r1, [%rd1], 1;",
+    ".local .align 8 .b8 depot[16];", "call.uni function;", "add.s32 %r1, %r1, 1", "add.s32 %r1, %r1;",
+    "add.s32 %r1, %r1, 1, 2;",
+)  # fmt: skip
 def test_what_is_not_supported_stops_the_build(tmp_path: Path, instruction: str) -> None:
     result = translate(tmp_path, instruction)
     assert result.returncode == 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.cases import cases
 
 import mpi_backend
 
@@ -176,15 +177,13 @@ LISTING = """
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("between", "loads"),
-    [
-        ("/*0030*/ LDG.E.128.CONSTANT R20, desc[UR8][R6.64] ; /* 0x0000 */", 3),
-        ("/*0030*/ LDS.128 R20, [R6] ;", 2),
-        ("/*0030*/ IMAD.WIDE.U32 R6, R7, 0x10, R14 ;", 2),  # a use
-        ("/*0030*/ @P1 FADD R8, RZ, RZ ;", 2),  # another value in the first register
-        ("/*0030*/ STG.E.64 desc[UR8][R6.64], R14 ;", 2),
-    ],
+    ("/*0030*/ LDG.E.128.CONSTANT R20, desc[UR8][R6.64] ; /* 0x0000 */", 3),
+    ("/*0030*/ LDS.128 R20, [R6] ;", 2),
+    ("/*0030*/ IMAD.WIDE.U32 R6, R7, 0x10, R14 ;", 2),  # a use
+    ("/*0030*/ @P1 FADD R8, RZ, RZ ;", 2),  # another value in the first register
+    ("/*0030*/ STG.E.64 desc[UR8][R6.64], R14 ;", 2),
 )
 def test_reading_machine_code(between: str, loads: int) -> None:
     (function,) = functions(LISTING.replace("{}", between)).values()

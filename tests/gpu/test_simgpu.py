@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support import processes, simgpu_build
+from support.cases import cases
 
 MISSING = simgpu_build.missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
@@ -18,17 +19,15 @@ BY_ACCIDENT = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     "environment, left_out",
-    [
-        ({}, ()),
-        ({"FAKECUDA_QUEUES": "1"}, BY_ACCIDENT),
-        ({"FAKECUDA_DELAY_US": "2000", "FAKECUDA_DEVICES": "2"}, ()),
-        (
-            {"FAKECUDA_WAITS": "1", "FAKECUDA_DEFERRED": "0"},
-            ("kernels_run_later_and_in_order", "an_event_stands_for_its_latest_record"),
-        ),
-    ],
+    ({}, ()),
+    ({"FAKECUDA_QUEUES": "1"}, BY_ACCIDENT),
+    ({"FAKECUDA_DELAY_US": "2000", "FAKECUDA_DEVICES": "2"}, ()),
+    (
+        {"FAKECUDA_WAITS": "1", "FAKECUDA_DEFERRED": "0"},
+        ("kernels_run_later_and_in_order", "an_event_stands_for_its_latest_record"),
+    ),
     ids=["plain", "one hardware queue", "late and two devices", "waiting for the device"],
 )
 def test_simgpu(environment, left_out):

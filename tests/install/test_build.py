@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.building import ROOT, load_setup, script
+from support.building import ROOT, load_setup
+from support.processes import captured
+from support.processes import write_script as script
 
 TORCH = ".".join(torch.__version__.split(".")[:2])
 # Names of csrc/checker, csrc/transport/mpi/raw, csrc/python and tests/doubles.
@@ -16,6 +18,9 @@ NOT_OF_JOBS = (
     *("check_rank", "is_skipped", "CheckFailure", "ExpressionTable", "Layout", "RaceDetector", "RankSet"),
     *("Simulation", "SymbolicMemory", "mpi::RawCalls", "mpi::RawMpi", "python::bind_schedules"),
     *("python::bind_raw_mpi", r"Loopback\w*"),
+)
+built = pytest.mark.skipif(
+    not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here"
 )
 
 
@@ -32,11 +37,18 @@ def sentence(call):
     return text
 
 
-def test_without_torch(build, monkeypatch):
+@pytest.fixture
+def without_torch(build, monkeypatch):
+    """A function after whose call no torch is installed."""
+
     def missing(name):
         raise build.importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(build.importlib.metadata, "version", missing)
+    return lambda: monkeypatch.setattr(build.importlib.metadata, "version", missing)
+
+
+def test_without_torch(build, without_torch):
+    without_torch()
     assert "pip install --no-build-isolation ." in sentence(build.required_torch_headers)
     assert build.requirements() == ["torch"]
 
@@ -53,8 +65,7 @@ def test_metadata_without_torch_stops_before_pip_would_download_one(tmp_path):
         "import setuptools.build_meta\n"
         "setuptools.build_meta.prepare_metadata_for_build_wheel(sys.argv[1])\n"
     )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    result = captured([sys.executable, "-c", code, str(tmp_path)], check=False, cwd=ROOT)
     assert result.returncode == 1
     assert "--no-build-isolation" in result.stderr.splitlines()[-1]
     assert "Traceback" not in result.stderr
@@ -65,7 +76,7 @@ def test_old_torch(build, monkeypatch):
     assert "torch 2.4.1+cu121 is too old" in sentence(build.requirements)
 
 
-def test_the_wheel_asks_for_the_torches_it_was_built_for(build, monkeypatch, tmp_path):
+def test_the_wheel_asks_for_the_torches_it_was_built_for(build, without_torch, monkeypatch, tmp_path):
     folders = []
     for minor in (13, 11, 9):
         folders.append(tmp_path / str(minor))
@@ -87,10 +98,7 @@ def test_the_wheel_asks_for_the_torches_it_was_built_for(build, monkeypatch, tmp
     (minor,) = build.torch_headers()
     assert build.importlib.metadata.version("torch").startswith(minor)
 
-    def missing(name):
-        raise build.importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(build.importlib.metadata, "version", missing)
+    without_torch()
     asked(folders[0])  # torch's headers suffice
     assert list(build.required_torch_headers()) == ["2.13"]
 
@@ -162,27 +170,24 @@ def test_the_headers_of_other_mpis(build, monkeypatch, tmp_path):
         (tmp_path / name / "include" / "mpi.h").write_text(line)
     monkeypatch.setattr(build, "MPIS", tmp_path)
     monkeypatch.setenv("MPICC", script(tmp_path / "mpicc", f"echo cc -I{tmp_path}/site/include -lmpi"))
-    assert build.mpi_headers() == {
-        "mpich": f"{tmp_path}/site/include",
-        "openmpi": f"{tmp_path}/a/include",
-    }
+    expected = {"mpich": f"{tmp_path}/site/include", "openmpi": f"{tmp_path}/a/include"}
+    assert build.mpi_headers() == expected
 
 
-@pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
+@built
 def test_nothing_is_linked_with_an_mpi():
     """The MPI is chosen at run time. Libraries find each other in their own folder, wherever that is."""
     built = sorted((ROOT / "mpi_backend").glob("*.so"))
     assert len(built) >= 3
     for file in built:
-        command = ["readelf", "-d", file]
-        dynamic = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        dynamic = captured(["readelf", "-d", file]).stdout
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
         assert not [name for name in needed if "mpi" in name and not name.startswith("libmpi_gdr_")]
         if "libmpi_gdr_core.so" in needed:
             assert re.findall(r"\((R(?:UN)?PATH)\).*\[(.*)\]", dynamic) == [("RUNPATH", "$ORIGIN")]
 
 
-@pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
+@built
 def test_libraries_and_record_name_no_folder_of_the_machine(tmp_path):
     """Otherwise two clones of a commit would build different bytes. Stripped, as in the wheel."""
     folders = {f"{path}/".encode() for path in (ROOT, Path.home(), sys.prefix, Path(torch.__file__).parent)}
@@ -195,14 +200,13 @@ def test_libraries_and_record_name_no_folder_of_the_machine(tmp_path):
         assert [text for text in strings if any(folder in text for folder in folders)] == [], file.name
 
 
-@pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
+@built
 def test_the_core_has_its_variables_alone():
     """A header's inline variable is duplicated in each library with hidden symbols."""
     package = ROOT / "mpi_backend"
 
     def variables(file: Path) -> set[str]:
-        command = ["nm", "-C", "--defined-only", file]
-        symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        symbols = captured(["nm", "-C", "--defined-only", file]).stdout
         found = re.findall(r"^\w+ [BDVbduv] ((?:guard variable for )?mpi_gdr::.*)$", symbols, re.MULTILINE)
         # Functions' variables have a guard, or are constants such as kNames.
         found = [name for name in found if not re.match(r"mpi_gdr::k[A-Z]", name)]
@@ -215,13 +219,13 @@ def test_the_core_has_its_variables_alone():
             assert not core & variables(file), file
 
 
-@pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
+@built
 def test_a_job_loads_nothing_that_only_commands_and_tests_use():
     """Checker and bare calls of MPI have files of their own; loopback is in none."""
     package = ROOT / "mpi_backend"
 
     def names(file: Path) -> set[str]:
-        symbols = subprocess.run(["nm", "-C", file], capture_output=True, text=True, check=True).stdout
+        symbols = captured(["nm", "-C", file]).stdout
         return {name for name in NOT_OF_JOBS if re.search(rf"\bmpi_gdr::{name}\b", symbols)}
 
     apart = [*package.glob("_tools.*.so"), *package.glob("libmpi_gdr_raw_*.so")]
@@ -231,8 +235,7 @@ def test_a_job_loads_nothing_that_only_commands_and_tests_use():
     assert {file.name: found for file in of_jobs if (found := names(file))} == {}
 
     code = "import mpi_backend\nmpi_backend.empty(1)\nprint(open('/proc/self/maps').read())"
-    command = [sys.executable, "-c", code]
-    maps = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, cwd=ROOT).stdout
+    maps = captured([sys.executable, "-c", code], cwd=ROOT).stdout
     loaded = {Path(line).name for line in maps.splitlines() if f" {package}/" in line}
     assert loaded and loaded <= {file.name for file in of_jobs}
 
@@ -248,15 +251,11 @@ def test_nothing_of_a_static_libstdcxx_is_exported(build, tmp_path, target, show
     ninja = build.find_program("ninja")
     if not ninja or not (folder / "build.ninja").exists():
         pytest.skip("the extension was not built here by ninja")
-    command = subprocess.run(
-        [ninja, "-C", str(folder), "-t", "commands", target], capture_output=True, text=True, check=True
-    ).stdout.splitlines()[-1]
+    command = captured([ninja, "-C", folder, "-t", "commands", target]).stdout.splitlines()[-1]
     linked = tmp_path / "linked.so"
     command = re.sub(r" -shared (.*) -o \S+", rf" -shared -static-libstdc++ \1 -o {linked}", command)
     subprocess.run(command, shell=True, cwd=folder, check=True)
-    names = subprocess.run(
-        ["nm", "-DC", "--defined-only", str(linked)], capture_output=True, text=True, check=True
-    ).stdout
+    names = captured(["nm", "-DC", "--defined-only", linked]).stdout
     assert shown in names
     assert "std::locale" not in names
 
@@ -297,15 +296,13 @@ def cmake_in(folder, output):
 @pytest.fixture
 def only_path(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    return lambda folder: monkeypatch.setenv(
-        "PATH", f"{folder}:/bin:/usr/bin" if folder.exists() else str(folder)
-    )
+    more = ":/bin:/usr/bin"
+    return lambda folder: monkeypatch.setenv("PATH", f"{folder}{more if folder.exists() else ''}")
 
 
 def test_without_cmake(build, only_path, tmp_path):
     only_path(tmp_path / "empty")
-    text = sentence(build.find_cmake)
-    assert 'pip install "setuptools>=77" "cmake>=3.26" ninja' in text
+    assert 'pip install "setuptools>=77" "cmake>=3.26" ninja' in sentence(build.find_cmake)
 
 
 @pytest.mark.parametrize(

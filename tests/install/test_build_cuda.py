@@ -1,11 +1,13 @@
 """CMake's choice of nvcc, and its message without one."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from support.building import GIVE_UP, ROOT, load_setup, script
+from support.building import GIVE_UP, ROOT, load_setup
+from support.cases import cases
+from support.processes import captured
+from support.processes import write_script as script
 
 
 @pytest.fixture
@@ -42,8 +44,7 @@ def find_cuda(no_cuda, tmp_path):
             'message(STATUS "FOUND ${MPI_GDR_NVCC}|${MPI_GDR_CUDA_VERSION}|${MPI_GDR_CUDA_ARCHITECTURES}")\n'
             'message(STATUS "WITHOUT ${MPI_GDR_NO_CUDA}")\n'
         )
-        command = [program, "-P", str(file)]
-        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        result = captured([program, "-P", file], check=False, cwd=tmp_path)
         output = " ".join(result.stderr.split())
         found = re.search(r"FOUND (.*)\|(.*)\|(.*)", result.stdout)
         run.reason = re.search(r"WITHOUT (.*)|$", result.stdout)[1]
@@ -151,9 +152,7 @@ def test_the_architectures_are_those_of_nvcc(no_cuda, find_cuda, tmp_path, known
     assert find_cuda()[0][2] == architectures
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("MPI_GDR_BUILD_CUDA", "maybe"), ("MPI_GDR_CUDA_ARCHITECTURES", "sm_80")]
-)
+@cases("name, value", ("MPI_GDR_BUILD_CUDA", "maybe"), ("MPI_GDR_CUDA_ARCHITECTURES", "sm_80"))
 def test_settings_of_cuda_that_are_none(no_cuda, find_cuda, name, value):
     no_cuda.setenv(name, value)
     found, output = find_cuda()

@@ -1,12 +1,11 @@
 """Commands and their ranks import nothing from the current folder, where a checkout hides the package."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.processes import BIN, clean_environment
+from support.processes import BIN, captured, clean_environment
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"script": [sys.executable, str(BIN / "mpi-gdr")], "module": [sys.executable, "-m", "mpi_backend"]}
@@ -15,15 +14,11 @@ SMALL = ("-b", "8", "-e", "8", "-n", "1", "-w", "0")
 JOBS = {
     "bench": (COMMANDS["script"], ("bench", "-n", "2", "all_reduce", *SMALL)),
     "bench-module": (COMMANDS["module"], ("bench", "-n", "2", "all_reduce", *SMALL)),
-    "bench-compare": (
-        COMMANDS["script"],
-        ("bench", "-n", "1", "all_reduce", "--compare", "gloo", "--rounds", "1", *SMALL),
-    ),
-    "tune": (
-        COMMANDS["script"],
-        ("tune", "-n", "2", "--time", "1", "-e", "64", "--collectives", "broadcast", "--out", "-"),
-    ),
-}
+    "bench-compare": (COMMANDS["script"],
+                      ("bench", "-n", "1", "all_reduce", "--compare", "gloo", "--rounds", "1", *SMALL)),
+    "tune": (COMMANDS["script"],
+             ("tune", "-n", "2", "--time", "1", "-e", "64", "--collectives", "broadcast", "--out", "-")),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -37,14 +32,7 @@ def sources(tmp_path):
 
 def run(command, folder, **variables):
     """(stdout + stderr, status)."""
-    done = subprocess.run(
-        [*command],
-        cwd=folder,
-        env=clean_environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = captured(command, check=False, timeout=240, cwd=folder, env=clean_environment(**variables))
     return done.stdout + done.stderr, done.returncode
 
 
@@ -84,9 +72,8 @@ def test_runpy_leaves_the_callers_path_alone(sources, tmp_path_factory):
 def test_a_folder_without_init_is_no_package(sources, tmp_path_factory):
     folder = tmp_path_factory.mktemp("namespace")
     (folder / "mpi_backend").mkdir()
-    output, status = run(
-        [sys.executable, "-S", "-m", "mpi_backend", "--version"], sources, PYTHONPATH=str(folder)
-    )
+    command = [sys.executable, "-S", "-m", "mpi_backend", "--version"]
+    output, status = run(command, sources, PYTHONPATH=str(folder))
     assert status == 0 and "commit unknown" in output, output
 
 

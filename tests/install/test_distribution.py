@@ -2,12 +2,12 @@
 
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 
 import pytest
 from support.building import ROOT, load_setup
+from support.processes import captured
 
 # Parts of the repository only.
 NOT_SHIPPED = (".ci/", ".editorconfig", ".github/", ".gitignore", ".pre-commit-config.yaml")
@@ -17,8 +17,7 @@ BUILT = ("mpi_backend/_C.so", "mpi_backend/_build_info.json", "tests/support/dat
 
 def git(*arguments, cwd):
     identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
-    command = ["git", *identity, *arguments]
-    return subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True, timeout=60).stdout
+    return captured(["git", *identity, *arguments], cwd=cwd).stdout
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is not a checkout")
@@ -33,7 +32,7 @@ def test_a_source_distribution_has_all_files_of_the_repository_and_names_the_com
         (tmp_path / "copy" / name).write_bytes(b"")
     (tmp_path / "copy" / "COMMIT").write_text("0123abcd\n")
     command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path)]
-    subprocess.run(command, cwd=tmp_path / "copy", check=True, capture_output=True, timeout=120)
+    captured(command, cwd=tmp_path / "copy")
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         members = {member.name.partition("/")[2]: member for member in tar if member.isfile()}
@@ -44,8 +43,7 @@ def test_a_source_distribution_has_all_files_of_the_repository_and_names_the_com
 
 
 def test_the_metadata_names_licence_authors_and_a_readme_without_relative_links(tmp_path):
-    command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    captured([sys.executable, "setup.py", "-q", "egg_info", "--egg-base", tmp_path], cwd=ROOT)
     head, readme = (tmp_path / "mpi_gdr.egg-info" / "PKG-INFO").read_text().split("\n\n", 1)
     for line in (
         "License-Expression: BSD-3-Clause",
@@ -97,8 +95,7 @@ def checkout(tmp_path):
 
 
 def release(checkout, *arguments):
-    command = [sys.executable, "tools/release.py", *arguments]
-    result = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=60)
+    result = captured([sys.executable, "tools/release.py", *arguments], check=False, cwd=checkout)
     return result.returncode, result.stderr
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from support.cases import cases
 
 import mpi_backend
 
@@ -31,17 +32,15 @@ def test_options_take_keywords_and_show_them():
     assert mpi_backend.Options()._timeout == datetime.timedelta(minutes=30)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("keywords", "error", "message"),
-    [
-        ({"timeout": 5}, TypeError, "timeout=5, expected a datetime.timedelta"),
-        ({"timeout": 5.0}, TypeError, "timeout=5.0, expected a datetime.timedelta"),
-        ({"timeout": datetime.timedelta(0)}, ValueError, "timeout=0 s, expected 1 ms or more"),
-        ({"timeout": datetime.timedelta(-1)}, ValueError, "timeout=-86400 s, expected 1 ms or more"),
-        ({"selection": 5}, TypeError, "selection=5, expected a str"),
-        ({"selection": "all_reduce:nope"}, ValueError, "Options.selection: in .*nope"),
-        ({"selections": ""}, TypeError, "selections"),
-    ],
+    ({"timeout": 5}, TypeError, "timeout=5, expected a datetime.timedelta"),
+    ({"timeout": 5.0}, TypeError, "timeout=5.0, expected a datetime.timedelta"),
+    ({"timeout": datetime.timedelta(0)}, ValueError, "timeout=0 s, expected 1 ms or more"),
+    ({"timeout": datetime.timedelta(-1)}, ValueError, "timeout=-86400 s, expected 1 ms or more"),
+    ({"selection": 5}, TypeError, "selection=5, expected a str"),
+    ({"selection": "all_reduce:nope"}, ValueError, "Options.selection: in .*nope"),
+    ({"selections": ""}, TypeError, "selections"),
 )
 def test_options_refuse_what_they_cannot_use(keywords, error, message):
     with pytest.raises(error, match=message):
@@ -57,12 +56,10 @@ def test_the_attribute_refuses_the_same():
     assert options.selection == "barrier:native"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("keywords", "error", "message"),
-    [
-        ({"device": "meta"}, ValueError, "device=meta, expected cpu or a device that mpi-gdr serves"),
-        ({"dtype": "float32"}, TypeError, "dtype='float32', expected a torch.dtype"),
-    ],
+    ({"device": "meta"}, ValueError, "device=meta, expected cpu or a device that mpi-gdr serves"),
+    ({"dtype": "float32"}, TypeError, "dtype='float32', expected a torch.dtype"),
 )
 def test_empty_refuses_what_it_cannot_make(keywords, error, message):
     with pytest.raises(error, match=message) as refused:

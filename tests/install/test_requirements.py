@@ -2,14 +2,14 @@
 report a missing one before they begin."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from setuptools.config.pyprojecttoml import load_file
-from support.command import mpi_gdr
-from support.processes import clean_environment
+from support.cases import cases
+from support.command import mpi_gdr, mpi_gdr_output
+from support.processes import captured, clean_environment
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = load_file(ROOT / "pyproject.toml")["project"]["optional-dependencies"]
@@ -36,40 +36,28 @@ def test_make_installs_what_the_extras_name():
         assert names(extra) <= installed
 
 
-def test_the_self_test_needs_torch_alone(bare):
-    result = mpi_gdr("selftest", "-n", "2", "--quick", **bare)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "mpi-gdr selftest: passed" in result.stdout
-
-
-def test_a_benchmark_needs_torch_alone(bare):
-    result = mpi_gdr("bench", "-n", "2", "all_reduce", "--sizes", "8,64K", "-n", "2", "-w", "1", **bare)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "Out of bounds values : 0 OK" in result.stdout
-
-
-def test_the_ranks_of_the_demo_need_torch_alone(bare):
-    result = mpi_gdr("run", "-n", "2", "-m", "mpi_backend", "demo", "--steps", "2", **bare)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "hold the same bits" in result.stdout
-
-
-@pytest.mark.parametrize(
-    "arguments", [("info",), ("--version",), ("tune", "--help"), ("diagnose", "--help"), ("demo", "--help")]
+@cases(
+    ("arguments", "shown"),
+    ("selftest -n 2 --quick", "mpi-gdr selftest: passed"),
+    ("bench -n 2 all_reduce --sizes 8,64K -n 2 -w 1", "Out of bounds values : 0 OK"),
+    ("run -n 2 -m mpi_backend demo --steps 2", "hold the same bits"),
 )
+def test_a_job_needs_torch_alone(arguments, shown, bare):
+    assert shown in mpi_gdr_output(*arguments.split(), **bare)
+
+
+@cases("arguments", ("info",), ("--version",), ("tune", "--help"), ("diagnose", "--help"), ("demo", "--help"))
 def test_the_other_commands_need_torch_alone(arguments, bare):
     result = mpi_gdr(*arguments, **bare)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize(
+@cases(
     "arguments",
-    [
-        ("bench", "-n", "2", "all_reduce", "--plot", "x.png"),
-        ("bench", "-n", "2", "all_reduce", "--compare", "mpi", "--plot", "x.png"),
-        ("bench", "suite"),
-    ],
+    ("bench", "-n", "2", "all_reduce", "--plot", "x.png"),
+    ("bench", "-n", "2", "all_reduce", "--compare", "mpi", "--plot", "x.png"),
+    ("bench", "suite"),
 )
 def test_plots_check_their_requirements_before_measuring(arguments, bare):
     result = mpi_gdr(*arguments, **bare)
@@ -80,14 +68,8 @@ def test_plots_check_their_requirements_before_measuring(arguments, bare):
 
 def example(name, *arguments, **variables):
     """Runs an example in one process without a launcher."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=clean_environment(**variables),
-        check=False,
-    )
+    command = [sys.executable, ROOT / "examples" / name, *arguments]
+    return captured(command, check=False, env=clean_environment(**variables))
 
 
 def test_training_first_warns_that_there_will_be_no_picture(bare, tmp_path):
@@ -99,12 +81,10 @@ def test_training_first_warns_that_there_will_be_no_picture(bare, tmp_path):
     assert lines[-1].startswith("wrote log.jsonl and checkpoint.pt in ")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "arguments", "message"),
-    [
-        ("fsdp.py", (), "pip install numpy"),
-        ("gpt/compare.py", ("a", "b", "--plot", "x.png"), "pip install matplotlib"),
-    ],
+    ("fsdp.py", (), "pip install numpy"),
+    ("gpt/compare.py", ("a", "b", "--plot", "x.png"), "pip install matplotlib"),
 )
 def test_examples_report_at_their_start_what_they_lack(name, arguments, message, bare):
     result = example(name, *arguments, **bare)

@@ -12,7 +12,7 @@ PROGRAM = str(Path(__file__).parent / "programs" / "accelerator.py")
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_tensors_that_only_copies_can_reach(size):
-    output = processes.run([*processes.MPI_GDR_RUN, "-n", str(size), PROGRAM]).expect(0)
+    output = processes.run([*processes.launched("mpi-gdr run", size), PROGRAM]).expect(0)
     assert output.count("summed on the accelerator") == size
     fallback = "WARN INIT faraway tensors: copied to the host and back, blocking: no library of this"
     assert output.count(fallback) == size

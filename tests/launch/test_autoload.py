@@ -4,13 +4,14 @@ import importlib
 import json
 import os
 import socket
-import subprocess
 import sys
 from datetime import timedelta
 from importlib.machinery import EXTENSION_SUFFIXES
 
 import pytest
 import torch.distributed as dist
+from support.cases import cases
+from support.processes import captured
 
 from mpi_backend import _autoload, _creator, extension, hardware_queues, master_address, rendezvous
 from mpi_backend.build_info import extensions
@@ -37,13 +38,7 @@ def in_fresh_python(before="", **env):
     ours = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "MPI_LOCAL", "RANK"))}
     set_here = ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "CUDA_DEVICE_MAX_CONNECTIONS")
     ours = {k: v for k, v in ours.items() if k not in set_here}
-    result = subprocess.run(
-        [sys.executable, "-c", REPORT.format(before=before)],
-        env={**ours, **env},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    result = captured([sys.executable, "-c", REPORT.format(before=before)], check=False, env={**ours, **env})
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -63,14 +58,12 @@ def test_import_torch_sets_the_ranks():
     assert report["ranks"] == ["1", "4", "1", "2"] and report["queues"] == "32"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("env", "queues"),
-    [
-        ({}, None),
-        ({"RANK": "0"}, "32"),
-        ({"RANK": "0", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "1"),
-        ({"RANK": "0", "CUDA_MPS_PIPE_DIRECTORY": "/"}, None),
-    ],
+    ({}, None),
+    ({"RANK": "0"}, "32"),
+    ({"RANK": "0", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "1"),
+    ({"RANK": "0", "CUDA_MPS_PIPE_DIRECTORY": "/"}, None),
 )
 def test_a_rank_asks_for_all_hardware_queues(env, queues):
     env = {"CUDA_MPS_PIPE_DIRECTORY": "/there is none", **env}
@@ -122,12 +115,10 @@ def test_the_hook_never_raises_and_warns_once(monkeypatch):
 # ---- loading the extension --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "sentence"),
-    [
-        ("gloo", r"MPI_GDR_AS=gloo needs torch 2\.14 or newer, this is torch 2\.13: let the program name"),
-        ("nccl", r"MPI_GDR_AS=nccl, expected gloo"),
-    ],
+    ("gloo", r"MPI_GDR_AS=gloo needs torch 2\.14 or newer, this is torch 2\.13: let the program name"),
+    ("nccl", r"MPI_GDR_AS=nccl, expected gloo"),
 )
 def test_a_name_that_cannot_be_taken_is_refused(monkeypatch, name, sentence):
     """`import torch` warns, init_process_group raises; Gloo is unchanged."""
@@ -149,9 +140,8 @@ def test_the_extension_of_the_running_torch_is_taken(tmp_path):
     found = extensions(tmp_path)
     assert list(found) == ["2.9", "2.11", "2.13"]
     assert extension.extension_for("2.13.1+cu130", found) == found["2.13"]
-    with pytest.raises(
-        ImportError, match=r"built for torch 2\.9, 2\.11, 2\.13 and this is torch 2\.12\.0.*rebuild"
-    ):
+    message = r"built for torch 2\.9, 2\.11, 2\.13 and this is torch 2\.12\.0.*rebuild"
+    with pytest.raises(ImportError, match=message):
         extension.extension_for("2.12.0", found)
     assert extensions(tmp_path / "nowhere") == {}
 
@@ -183,29 +173,17 @@ def test_options_of_another_kind_are_refused():
 LAUNCHED = {"PMI_RANK": "1", "PMI_SIZE": "4", "RANK": "1", "WORLD_SIZE": "4"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "env", "expected"),
-    [
-        ("env://", LAUNCHED, (1, 4)),
-        ("env://?rank=1&world_size=4", LAUNCHED, (1, 4)),
-        ("env://?rank=0&world_size=2", LAUNCHED, None),
-        ("env://", {**LAUNCHED, "RANK": "0", "WORLD_SIZE": "2"}, None),
-        ("env://", {**LAUNCHED, "TORCHELASTIC_RUN_ID": "job"}, None),
-        ("env://", {"RANK": "1", "WORLD_SIZE": "4"}, None),
-    ],
+    ("env://", LAUNCHED, (1, 4)),
+    ("env://?rank=1&world_size=4", LAUNCHED, (1, 4)),
+    ("env://?rank=0&world_size=2", LAUNCHED, None),
+    ("env://", {**LAUNCHED, "RANK": "0", "WORLD_SIZE": "2"}, None),
+    ("env://", {**LAUNCHED, "TORCHELASTIC_RUN_ID": "job"}, None),
+    ("env://", {"RANK": "1", "WORLD_SIZE": "4"}, None),
 )
 def test_only_the_ranks_of_the_launcher_connect_over_mpi(url, env, expected):
     assert rendezvous.ranks_of_launcher(url, env) == expected
-
-
-@pytest.fixture
-def nothing_settled(monkeypatch):
-    """As in a new process."""
-    for name in ("MPI_GDR_MASTER_ADDR", *master_address.NAMES):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(master_address, "_left", None)
-    monkeypatch.setattr(master_address, "_filled", frozenset())
-    monkeypatch.setattr(master_address, "_offered", None)
 
 
 def test_an_address_of_ours_counts_as_missing(nothing_settled):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from support import processes
+from support.cases import cases
 
 pytestmark = pytest.mark.warm
 
@@ -13,11 +14,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "ddp_program.py"
 
 def trained(launcher, size, backend, folder):
     """[{way of training: {name: parameter}} of each rank]."""
-    command = {
-        "mpi-gdr run": [*processes.MPI_GDR_RUN, "-n", size],
-        "torchrun": [*processes.TORCHRUN, "--standalone", f"--nproc-per-node={size}"],
-    }[launcher]
-    processes.run([*command, PROGRAM, backend, folder], timeout=180).expect(0)
+    processes.run([*processes.launched(launcher, size), PROGRAM, backend, folder], timeout=180).expect(0)
     return [torch.load(folder / f"{backend}-{rank}.pt") for rank in range(size)]
 
 
@@ -27,14 +24,12 @@ def gloo(tmp_path_factory):
     return {size: trained("torchrun", size, "gloo", tmp_path_factory.mktemp("gloo"))[0] for size in (2, 3)}
 
 
-@pytest.mark.parametrize(
+@cases(
     "launcher, size",
-    [
-        ("mpi-gdr run", 3),
-        ("torchrun", 2),
-        pytest.param("mpi-gdr run", 2, marks=pytest.mark.full),
-        pytest.param("torchrun", 3, marks=pytest.mark.full),
-    ],
+    ("mpi-gdr run", 3),
+    ("torchrun", 2),
+    pytest.param("mpi-gdr run", 2, marks=pytest.mark.full),
+    pytest.param("torchrun", 3, marks=pytest.mark.full),
 )
 def test_training(tmp_path, gloo, launcher, size):
     ranks = trained(launcher, size, "mpi-gdr", tmp_path)
@@ -46,10 +41,5 @@ def test_training(tmp_path, gloo, launcher, size):
             # A sum of two is exact in any order; fp16_hook rounds to half precision.
             exact = size == 2 and way not in ("fp16_hook",)
             tolerance = 0 if exact else 1e-3 if way == "fp16_hook" else 1e-5
-            torch.testing.assert_close(
-                parameter,
-                gloo[size][way][name],
-                rtol=tolerance,
-                atol=tolerance,
-                msg=lambda m, w=way: f"{w}: {m}",
-            )
+            limits = {"rtol": tolerance, "atol": tolerance, "msg": lambda m, w=way: f"{w}: {m}"}
+            torch.testing.assert_close(parameter, gloo[size][way][name], **limits)

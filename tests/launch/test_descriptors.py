@@ -1,7 +1,6 @@
 """File descriptors of the store: the limit is raised, or reported before ranks wait for the store."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -31,16 +30,8 @@ print(os.getpid(), done.stdout.split(), resource.getrlimit(resource.RLIMIT_NOFIL
 
 
 def run(program, *limits, **env):
-    command = [sys.executable, "-c", program, *(str(n) for n in limits)]
-    done = subprocess.run(
-        command,
-        env=processes.clean_environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return done.stdout
+    command = [sys.executable, "-c", program, *limits]
+    return processes.captured(command, env=processes.clean_environment(**env)).stdout
 
 
 def limits(rank, size, soft, hard):

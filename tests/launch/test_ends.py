@@ -9,28 +9,18 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import processes, shared_memory
+from support import processes
+from support.processes import wait_until
 
 from mpi_backend import diagnose
 
+pytestmark = pytest.mark.usefixtures("no_shared_memory_left")
 PROGRAMS = Path(__file__).parent / "programs"
 PREFIX = "mpi_gdr_trace_rank_"
-
-
-@pytest.fixture(autouse=True)
-def no_shared_memory_left():
-    with shared_memory.nothing_left():
-        yield
-
-
-def wait_for(true: Callable[[], bool], seconds: float = 90) -> None:
-    until = time.monotonic() + seconds
-    while not true() and time.monotonic() < until:
-        time.sleep(0.1)
 
 
 @contextlib.contextmanager
@@ -41,7 +31,7 @@ def orphans(folder: Path, grace: str) -> Iterator[processes.Program]:
     command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", script]
     with processes.Program(command, processes.clean_environment(MPI_GDR_ORPHAN_GRACE=grace)) as program:
         try:
-            wait_for(lambda: len(list(folder.glob("ready*"))) == 2)
+            wait_until(lambda: len(list(folder.glob("ready*"))) == 2, 90)
             os.kill(program.process.pid, signal.SIGKILL)
             yield program
         finally:
@@ -52,7 +42,7 @@ def orphans(folder: Path, grace: str) -> Iterator[processes.Program]:
 
 def test_ranks_whose_torchrun_was_killed_report_it_and_end(tmp_path):
     with orphans(tmp_path, "3") as program:
-        wait_for(lambda: len(list(tmp_path.glob("status*"))) == 2, 40)
+        wait_until(lambda: len(list(tmp_path.glob("status*"))) == 2, 40)
         statuses = [path.read_text().strip() for path in tmp_path.glob("status*")]
         output = program.finish(10).output
     assert statuses == ["122", "122"], output
@@ -64,7 +54,7 @@ def test_ranks_whose_torchrun_was_killed_report_it_and_end(tmp_path):
 def test_ranks_whose_torchrun_was_killed_go_on_where_that_is_asked_for(tmp_path):
     with orphans(tmp_path, "0") as program:
         started = time.time()
-        wait_for(lambda: bool(list(tmp_path.glob("status*"))), 5)  # agents are checked every 0.25 s
+        wait_until(lambda: list(tmp_path.glob("status*")), 5)  # agents are checked every 0.25 s
         statuses = list(tmp_path.glob("status*"))
         rounds = [path.stat().st_mtime for path in tmp_path.glob("ready*")]
         output = program.finish(1).output
@@ -76,29 +66,18 @@ def test_ranks_whose_torchrun_was_killed_go_on_where_that_is_asked_for(tmp_path)
 def test_one_interrupt_ends_a_deadlocked_job(tmp_path):
     command = [processes.mpiexec(), "-n", "2", sys.executable, PROGRAMS / "deadlock.py", tmp_path]
     with processes.Program(command, processes.clean_environment()) as program:
-        wait_for(lambda: len(list(tmp_path.glob("ready*"))) == 2)
+        wait_until(lambda: len(list(tmp_path.glob("ready*"))) == 2, 90)
         os.killpg(program.process.pid, signal.SIGINT)  # as a terminal does
-        result = program.finish(30)
-    assert result.status not in (None, 0), result.tail()
+        program.finish(30).expect_failure()
 
 
 def test_an_interrupt_ends_a_wait(tmp_path):
     """Without a launcher. The other rank gets an error."""
-    port = str(processes.free_port())
-    environments = [
-        processes.clean_environment(
-            RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port
-        )
-        for rank in range(2)
-    ]
-    command = [sys.executable, PROGRAMS / "deadlock.py", tmp_path]
-    with (
-        processes.Program(command, environments[0]) as first,
-        processes.Program(command, environments[1]) as second,
-    ):
-        wait_for(lambda: len(list(tmp_path.glob("ready*"))) == 2)
-        os.kill(second.process.pid, signal.SIGINT)
-        results = [first.finish(40), second.finish(40)]
+    with contextlib.ExitStack() as stack:
+        programs = processes.start_apart(stack, 2, PROGRAMS / "deadlock.py", str(tmp_path))
+        wait_until(lambda: len(list(tmp_path.glob("ready*"))) == 2, 90)
+        os.kill(programs[1].process.pid, signal.SIGINT)
+        results = [program.finish(40) for program in programs]
     assert "KeyboardInterrupt" in results[1].output and results[1].status not in (None, 0), results[1].tail()
     # Depends on which it sees first.
     line = r"rank 1 \(host \S+, pid \d+\) (has left group \S+: the program was interrupted"
@@ -141,16 +120,11 @@ def test_a_rank_that_ends_after_a_failure_reports_it_and_the_others_live_on_unle
     program = [sys.executable, PROGRAMS / "ends_first.py", str(status)]
     output = processes.run([processes.mpiexec(), "-n", "2", *program], 55).expect(status)
     assert ("rank 1 has saved its results" in output) == (status == 0), output
-    assert "[0/2] mpi-gdr WARN INIT this rank does not call MPI_Finalize: a group was aborted" in output, (
-        output
-    )
+    warning = "[0/2] mpi-gdr WARN INIT this rank does not call MPI_Finalize: a group was aborted"
+    assert warning in output, output
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
 def test_a_process_may_initialise_again_with_another_rank(tmp_path, launcher):
     program = [PROGRAMS / "again.py", "env" if launcher == "torchrun" else tmp_path]
-    command = {
-        "torchrun": [*processes.TORCHRUN, "--standalone", "--nproc-per-node=3", *program],
-        "mpiexec": [processes.mpiexec(), "-n", "3", sys.executable, *program],
-    }[launcher]
-    assert processes.run(command, 90).expect(0).count("is done") == 3
+    assert processes.run([*processes.launched(launcher, 3), *program], 90).expect(0).count("is done") == 3

@@ -5,25 +5,19 @@ from pathlib import Path
 
 import pytest
 from support import processes
+from support.cases import cases
 
 PROGRAMS = Path(__file__).parent / "programs"
 
 
 @pytest.mark.warm
-@pytest.mark.parametrize(
-    "call, text",
-    [
-        (
-            "all_reduce",
-            r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank",
-        ),
-        ("future", r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank"),
-        (
-            "recv",
-            r"recv float64\[3, 5\] from=2 tag=77 algorithm=shm group=\S+ rank={}/3; still waiting for rank 2",
-        ),
-    ],
-)
+@cases("call, text",
+    ("all_reduce",
+     r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank"),
+    ("future", r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank"),
+    ("recv",
+     r"recv float64\[3, 5\] from=2 tag=77 algorithm=shm group=\S+ rank={}/3; still waiting for rank 2"),
+)  # fmt: skip
 def test_missing_rank_is_named_within_the_deadline(tmp_path, call, text):
     results = processes.run_apart(3, PROGRAMS / "late.py", str(tmp_path), call, timeout=90)
     outputs = [result.expect(0) for result in results]
@@ -77,43 +71,32 @@ def test_the_last_line_repeats_no_error_that_the_program_has_caught(tmp_path, ca
     assert ("timed out after" in last) == (caught == "unnoticed")
 
 
-PLAIN = [*processes.MPI_GDR_RUN, "-n", "1", str(PROGRAMS / "plain.py")]
+def plain(ranks, **variables):
+    return processes.run([*processes.launched("mpi-gdr run", ranks), PROGRAMS / "plain.py"], **variables)
 
 
 @pytest.mark.warm
 def test_unknown_variable_warns_once_a_job_with_the_nearest_name():
-    command = [*processes.MPI_GDR_RUN, "-n", "3", str(PROGRAMS / "plain.py")]
-    output = processes.run(command, MPI_GDR_TIMEOUTS="3").expect(0)
-    assert re.findall(r"MPI_GDR_TIMEOUTS is not a variable of mpi-gdr; did you mean (\w+)\?", output) == [
-        "MPI_GDR_TIMEOUT"
-    ]
+    output = plain(3, MPI_GDR_TIMEOUTS="3").expect(0)
+    named = re.findall(r"MPI_GDR_TIMEOUTS is not a variable of mpi-gdr; did you mean (\w+)\?", output)
+    assert named == ["MPI_GDR_TIMEOUT"]
 
 
 @pytest.mark.warm
-@pytest.mark.parametrize(
+@cases(
     "name, value, expected",
-    [
-        ("MPI_GDR_TIMEOUT", "soon", "seconds > 0"),
-        ("MPI_GDR_ALLREDUCE_ALGO", "rnig", "expected one of recursive_doubling, ring, .*native"),
-        ("MPI_GDR_LANES", "0", r"1\.\.16"),
-        ("MPI_GDR_SIMD", "sse9", "auto, baseline, avx2, avx512 or avx512_bf16"),
-    ],
+    ("MPI_GDR_TIMEOUT", "soon", "seconds > 0"),
+    ("MPI_GDR_ALLREDUCE_ALGO", "rnig", "expected one of recursive_doubling, ring, .*native"),
+    ("MPI_GDR_LANES", "0", r"1\.\.16"),
+    ("MPI_GDR_SIMD", "sse9", "auto, baseline, avx2, avx512 or avx512_bf16"),
 )
 def test_bad_value_is_an_error_that_names_the_variable(name, value, expected):
-    result = processes.run(PLAIN, **{name: value})
-    assert result.status not in (None, 0)
-    assert re.search(rf"mpi-gdr: {name}={value} .*{expected}", result.output), result.tail()
+    output = plain(1, **{name: value}).expect_failure()
+    assert re.search(rf"mpi-gdr: {name}={value} .*{expected}", output), output
 
 
 @pytest.mark.warm
 def test_debug_levels():
-    output = processes.run(PLAIN, MPI_GDR_DEBUG="TRACE").expect(0)
+    output = plain(1, MPI_GDR_DEBUG="TRACE").expect(0)
     assert re.search(r"bootstrap launcher.*thread level multiple", output), output
     assert re.search(r"COLL.*all_reduce seq=0 float32\[1000\] op=sum", output), output
-
-
-@pytest.mark.warm
-def test_torch_distributed_debug_detail():
-    command = [*processes.MPI_GDR_RUN, "-n", "2", str(PROGRAMS / "plain.py")]
-    output = processes.run(command, TORCH_DISTRIBUTED_DEBUG="DETAIL").expect(0)
-    assert output.count("is done") == 2

@@ -23,14 +23,8 @@ PREFIX = "mpi_gdr_trace_rank_"
 
 def analyze(folder):
     """torch's analyzer's table of collectives for a folder."""
-    args = argparse.Namespace(
-        trace_dir=str(folder),
-        prefix=PREFIX,
-        verbose=False,
-        just_print_entries=False,
-        allow_incomplete_ranks=False,
-        mismatch_cap=10,
-    )
+    off = dict.fromkeys(("verbose", "just_print_entries", "allow_incomplete_ranks"), False)
+    args = argparse.Namespace(trace_dir=str(folder), prefix=PREFIX, mismatch_cap=10, **off)
     details, version = read_dir(args)
     return build_db(details, args, version).collectives
 
@@ -49,8 +43,12 @@ def run_job(folder, case, **env):
 
 
 def diagnosis(folder, capsys, *args):
-    status = diagnose.main([str(folder), *args])
-    return status, capsys.readouterr().out
+    return diagnose.main([str(folder), *args]), capsys.readouterr().out
+
+
+def expect_divergence(folder, capsys, pattern):
+    status, text = diagnosis(folder, capsys)
+    assert status == 1 and re.search(f"First divergence, rank {pattern}", text), text
 
 
 def test_a_rank_that_left_out_a_call(folder, capsys):
@@ -66,18 +64,12 @@ def test_a_rank_that_left_out_a_call(folder, capsys):
     assert status == 0 and "No divergence found." in text, text
 
     bad = [c for c in analyze(folder) if c.missing_ranks or not c.pass_check]
-    assert [(c.missing_ranks, c.collective_name, c.collective_seq_id) for c in bad] == [
-        ({2}, "gloo:all_reduce", 2)
-    ]
+    found = [(c.missing_ranks, c.collective_name, c.collective_seq_id) for c in bad]
+    assert found == [({2}, "gloo:all_reduce", 2)]
     assert bad[0].pg_desc.endswith(":the unlucky")
-    status, text = diagnosis(folder, capsys)
-    assert status == 1
-    assert re.search(
-        r"First divergence, rank 2: group \S+ \(the unlucky\), seq=2: rank 2 never called "
-        r"all_reduce float32\[3, 5\] op=sum, in which ranks 0, 1 waited; "
-        r"last call of rank 2 on the group: all_gather float32\[3, 5\] seq=1",
-        text,
-    ), text
+    pattern = r"2: group \S+ \(the unlucky\), seq=2: rank 2 never called all_reduce float32\[3, 5\] op=sum, "
+    pattern += r"in which ranks 0, 1 waited; last call of rank 2 on the group: all_gather float32\[3, 5\]"
+    expect_divergence(folder, capsys, pattern + " seq=1")
 
     # The same without the culprit's log.
     (folder / f"{PREFIX}2").unlink()
@@ -98,12 +90,8 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
     first_bad = next(c for c in analyze(folder) if not c.pass_check)
     # The analyzer takes the first log for right: ranks that differ from it are divergent.
     assert set(first_bad.mismatch_collectives) in ({1}, {0, 2})
-    status, text = diagnosis(folder, capsys)
-    assert status == 1
-    assert re.search(
-        r"First divergence, rank 1: .*different calls: ranks 0, 2 called all_reduce .*rank 1 called barrier",
-        text,
-    ), text
+    pattern = r"1: .*different calls: ranks 0, 2 called all_reduce .*rank 1 called barrier"
+    expect_divergence(folder, capsys, pattern)
 
 
 def test_a_message_that_is_never_received(tmp_path, capsys):
@@ -111,13 +99,8 @@ def test_a_message_that_is_never_received(tmp_path, capsys):
     run_job(tmp_path, "silent")
     assert re.match(r"rank 1 .* has left group ", read_dump(tmp_path / "late_dump")["reason"])
     assert read_dump(tmp_path / f"{PREFIX}0")["reason"] == "signal"
-    status, text = diagnosis(tmp_path, capsys)
-    assert status == 1
-    assert re.search(
-        r"First divergence, rank 0: messages of group .*: rank 1 sends 16777216 bytes to rank 0 with tag 5 "
-        r".*which it never receives",
-        text,
-    ), text
+    pattern = r"0: messages of group .*: rank 1 sends 16777216 bytes to rank 0 with tag 5 .*which it never"
+    expect_divergence(tmp_path, capsys, pattern + " receives")
     assert all(c.pass_check and not c.missing_ranks for c in analyze(tmp_path))  # it ignores messages
 
 

@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from support import processes, shared_memory
+from support import processes
 
+pytestmark = pytest.mark.usefixtures("no_shared_memory_left")
 PROGRAMS = Path(__file__).parent / "programs"
 PLAIN = PROGRAMS / "plain.py"
 SETTLED = PROGRAMS / "settled.py"
@@ -16,23 +17,11 @@ IN_A_SHELL = ["sh", "-c", '"$0" "$@"; exit $?']
 
 
 def launched(launcher, size):
-    return {
-        "mpiexec": [processes.mpiexec(), "-n", size, processes.python()],
-        "mpi-gdr run": [*processes.MPI_GDR_RUN, "-n", size],
-        "torchrun": [*processes.TORCHRUN, "--standalone", f"--nproc-per-node={size}"],
-        "mpiexec -n 1 torchrun": [
-            processes.mpiexec(), "-n", 1, *processes.TORCHRUN, "--standalone", f"--nproc-per-node={size}"
-        ],
-    }[launcher]  # fmt: skip
+    outer = [processes.mpiexec(), "-n", 1] if launcher == "mpiexec -n 1 torchrun" else []
+    return [*outer, *processes.launched("torchrun" if outer else launcher, size)]
 
 
 LAUNCHERS = ["mpiexec", "mpi-gdr run", "torchrun", "mpiexec -n 1 torchrun"]
-
-
-@pytest.fixture(autouse=True)
-def no_shared_memory_left():
-    with shared_memory.nothing_left():
-        yield
 
 
 def settled(output):
@@ -44,9 +33,17 @@ def finished_ranks(output):
     return sorted(re.findall(r"rank (\d+) of \d+ is done", output))
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_unedited_program(launcher):
-    output = processes.run([*launched(launcher, 2), PLAIN, "--variables"]).expect(0)
+@pytest.mark.parametrize("launcher", [*LAUNCHERS, "a fake mpirun_rsh"])
+def test_unedited_program(launcher, tmp_path):
+    """The fake (programs/like_mpirun_rsh.py) is called by mpi-gdr run without a host file; MVP_* give the
+    ranks before init."""
+    if launcher in LAUNCHERS:
+        words = launched(launcher, 2)
+    else:
+        fake = [processes.sys.executable, PROGRAMS / "like_mpirun_rsh.py", processes.mpiexec()]
+        script = processes.write_script(tmp_path / "mpirun_rsh", f'exec {" ".join(map(str, fake))} "$@"')
+        words = [*launched("mpi-gdr run", 2), "--mpiexec", script]
+    output = processes.run([*words, PLAIN, "--variables"]).expect(0)
     assert finished_ranks(output) == ["0", "1"]
     found = sorted(re.findall(r"variables (RANK=.*?LOCAL_WORLD_SIZE=\d+)", output))
     assert found == [f"RANK={r} WORLD_SIZE=2 LOCAL_RANK={r} LOCAL_WORLD_SIZE=2" for r in range(2)]
@@ -61,28 +58,28 @@ def test_uneven_nodes_without_a_store():
     assert finished_ranks(output) == ["0", "1", "2"]
 
 
+@pytest.mark.warm
+@pytest.mark.parametrize("launcher", ["mpiexec", "torchrun"])
+@pytest.mark.parametrize("refusal", ["filter", "rank 1"])
+def test_the_kernel_refuses_copies_between_ranks(launcher, refusal):
+    """MPI carries long messages."""
+    command = [*launched(launcher, 2), PROGRAMS / "refused_copies.py", refusal]
+    output = processes.run(command, 40, MPI_GDR_SHM="off", MPI_GDR_P2P="mpi").expect(0)
+    assert finished_ranks(output) == ["0", "1"]
+
+
+@pytest.mark.full
+def test_more_than_two_to_the_31_elements():
+    """Takes minutes and 6 GiB of memory."""
+    program = PROGRAMS.parents[1] / "support" / "large_program.py"
+    output = processes.run([*launched("mpi-gdr run", 2), program], 900).expect()
+    passed = [line.split()[-2] for line in output.splitlines() if line.endswith(" passed")]
+    assert sorted(passed) == ["all_reduce"] * 2 + ["broadcast"] * 2 + ["recv"], output
+
+
 def test_spawn(tmp_path):
     command = [processes.sys.executable, PROGRAMS / "spawned.py", "2", f"file://{tmp_path}/meeting", "-1"]
     assert finished_ranks(processes.run(command).expect(0)) == ["0", "1"]
-
-
-@pytest.fixture
-def mpirun_rsh(tmp_path):
-    """A fake: see programs/like_mpirun_rsh.py."""
-    path = tmp_path / "mpirun_rsh"
-    words = [processes.sys.executable, PROGRAMS / "like_mpirun_rsh.py", processes.mpiexec()]
-    path.write_text(f'#!/bin/sh\nexec {" ".join(map(str, words))} "$@"\n')
-    path.chmod(0o755)
-    return path
-
-
-def test_a_fake_mpirun_rsh(mpirun_rsh):
-    """mpi-gdr run without a host file; MVP_* give the ranks before init."""
-    command = [*processes.MPI_GDR_RUN, "-n", 2, "--mpiexec", mpirun_rsh, PLAIN, "--variables"]
-    output = processes.run(command).expect(0)
-    assert finished_ranks(output) == ["0", "1"]
-    found = sorted(re.findall(r"variables (RANK=.*?LOCAL_WORLD_SIZE=\d+)", output))
-    assert found == [f"RANK={r} WORLD_SIZE=2 LOCAL_RANK={r} LOCAL_WORLD_SIZE=2" for r in range(2)]
 
 
 @pytest.mark.warm
@@ -113,32 +110,25 @@ def test_a_port_that_is_taken_is_replaced():
 
 @pytest.mark.warm
 def test_a_port_that_is_taken_where_mpi_cannot_publish_another():
-    result = processes.run([*LIKE_OPEN_MPI, 2, 1, SETTLED, "--taken"])
-    assert result.status == 1, result.tail()
-    assert re.search(r"rank 0 cannot listen on port 2\d{4}.*set MASTER_ADDR and MASTER_PORT", result.output)
+    output = processes.run([*LIKE_OPEN_MPI, 2, 1, SETTLED, "--taken"]).expect(1)
+    assert re.search(r"rank 0 cannot listen on port 2\d{4}.*set MASTER_ADDR and MASTER_PORT", output)
 
 
 def test_the_wrong_launcher_on_several_hosts_is_named():
-    result = processes.run([*LIKE_OPEN_MPI, 2, 2, PLAIN])
-    assert result.status == 1, result.tail()
-    assert re.search(
-        r"these 2 ranks were started by the mpirun of Open MPI, which cannot start the MPI that mpi-gdr uses "
-        r"\(MPICH Version.*Start with `mpi-gdr run -n 2 script\.py`.*set MASTER_ADDR",
-        result.output,
-    ), result.tail()
+    output = processes.run([*LIKE_OPEN_MPI, 2, 2, PLAIN]).expect(1)
+    sentence = r"these 2 ranks were started by the mpirun of Open MPI, which cannot start the MPI that "
+    sentence += r"mpi-gdr uses \(MPICH Version.*Start with `mpi-gdr run -n 2 script\.py`.*set MASTER_ADDR"
+    assert re.search(sentence, output), output
 
 
 @pytest.mark.warm
 @pytest.mark.parametrize("stale", [{"WORLD_SIZE": "4"}, {"RANK": "0"}, {"RANK": "0", "WORLD_SIZE": "1"}])
 def test_stale_variables_are_named(stale):
-    result = processes.run([*launched("mpiexec", 2), PLAIN], **stale)
-    assert result.status not in (None, 0), result.tail()
+    output = processes.run([*launched("mpiexec", 2), PLAIN], **stale).expect_failure()
     variables = " and ".join(f"{name}={value}" for name, value in stale.items())
     verb = "are" if len(stale) > 1 else "is"
-    assert f"{variables} {verb} set, but Hydra mpiexec started 2 ranks and this is rank" in result.output, (
-        result.tail()
-    )
-    assert f"`unset {' '.join(stale)}` before the launcher" in result.output
+    assert f"{variables} {verb} set, but Hydra mpiexec started 2 ranks and this is rank" in output, output
+    assert f"`unset {' '.join(stale)}` before the launcher" in output
 
 
 def test_one_rank_alone_prints_a_line():
@@ -189,10 +179,9 @@ def test_exit_without_destroy_is_clean(launcher):
 
 @pytest.mark.parametrize("launcher", ["mpi-gdr run", "torchrun"])
 def test_exception_in_one_rank_ends_the_job(launcher):
-    result = processes.run([*launched(launcher, 2), PLAIN, "--fail"], timeout=60)
-    assert result.status not in (None, 0), result.tail()
-    assert "ArithmeticError: this rank fails" in result.output
-    assert finished_ranks(result.output) == []
+    output = processes.run([*launched(launcher, 2), PLAIN, "--fail"], timeout=60).expect_failure()
+    assert "ArithmeticError: this rank fails" in output
+    assert finished_ranks(output) == []
 
 
 def test_exit_status_is_passed_on():

@@ -2,12 +2,13 @@
 
 import os
 import socket
-import subprocess
 import sys
 from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
+from support.cases import cases
+from support.processes import captured
 
 from mpi_backend import launchers, master_address, rendezvous
 
@@ -21,19 +22,16 @@ PMI_PORT = {"PMI_PORT": "node:37115", "WORLD_SIZE": "2", "MPI_LOCALNRANKS": "2"}
 PALS = {"PALS_APID": "c3a9-11", "PMI_SIZE": "2", "PMI_LOCAL_SIZE": "2"}
 FLUX = {"FLUX_JOB_ID": "f3K", "FLUX_JOB_SIZE": "2", "FLUX_JOB_NNODES": "1"}
 SLURM = {
-    "SLURM_JOB_ID": "81",
-    "SLURM_STEP_ID": "3",
-    "SLURM_STEP_NUM_TASKS": "2",
-    "SLURM_STEP_TASKS_PER_NODE": "2",
-    "SLURM_STEP_NODELIST": "node7",
-    "SLURM_NODEID": "0",
-}
+    "SLURM_JOB_ID": "81", "SLURM_STEP_ID": "3", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2",
+    "SLURM_STEP_NODELIST": "node7", "SLURM_NODEID": "0",
+}  # fmt: skip
 SLURM_NODES = {
     **SLURM,
     "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
     "SLURM_LOCALID": "0",
     "SLURM_STEP_NODELIST": "rack[1-2]n[03-07,9],login2",
 }
+pytestmark = pytest.mark.usefixtures("nothing_settled")
 RANKS = {  # variables that differ between the ranks
     "OMPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
     "PMI_PORT": ("PMI_ID", "MPI_LOCALRANKID"),
@@ -52,30 +50,19 @@ def rank_of(job, rank, **changes):
     return env
 
 
-@pytest.fixture(autouse=True)
-def nothing_settled(monkeypatch):
-    """As in a new process."""
-    for name in ("MPI_GDR_MASTER_ADDR", *master_address.NAMES):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in (("_left", None), ("_filled", frozenset()), ("_offered", None)):
-        monkeypatch.setattr(master_address, name, value)
-
-
 # ---- common to all ranks ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("job", "other", "address"),
-    [
-        (OPEN_MPI, {"PMIX_NAMESPACE": "prterun-node-18@1"}, "127.0.0.1"),
-        (OPEN_MPI, {"PMIX_SERVER_URI2": "prterun-node-17@0.0;tcp4://127.0.0.1:36802"}, "127.0.0.1"),
-        (PMI_PORT, {"PMI_PORT": "node:37116"}, "127.0.0.1"),
-        (PALS, {"PALS_APID": "c3a9-12"}, "127.0.0.1"),
-        (FLUX, {"FLUX_JOB_ID": "f3L"}, "127.0.0.1"),
-        (SLURM, {"SLURM_JOB_ID": "82"}, "127.0.0.1"),
-        (SLURM, {"SLURM_STEP_ID": "4"}, "127.0.0.1"),
-        (SLURM_NODES, {"SLURM_STEP_ID": "4"}, "rack1n03"),
-    ],
+    (OPEN_MPI, {"PMIX_NAMESPACE": "prterun-node-18@1"}, "127.0.0.1"),
+    (OPEN_MPI, {"PMIX_SERVER_URI2": "prterun-node-17@0.0;tcp4://127.0.0.1:36802"}, "127.0.0.1"),
+    (PMI_PORT, {"PMI_PORT": "node:37116"}, "127.0.0.1"),
+    (PALS, {"PALS_APID": "c3a9-12"}, "127.0.0.1"),
+    (FLUX, {"FLUX_JOB_ID": "f3L"}, "127.0.0.1"),
+    (SLURM, {"SLURM_JOB_ID": "82"}, "127.0.0.1"),
+    (SLURM, {"SLURM_STEP_ID": "4"}, "127.0.0.1"),
+    (SLURM_NODES, {"SLURM_STEP_ID": "4"}, "rack1n03"),
 )
 def test_all_ranks_of_a_job_agree_and_no_other_job_does(job, other, address):
     first, second = (master_address.agreed(rank_of(job, rank)) for rank in (0, 1))
@@ -84,16 +71,14 @@ def test_all_ranks_of_a_job_agree_and_no_other_job_does(job, other, address):
     assert master_address.agreed(rank_of({**job, **other}, 0)).job != first.job
 
 
-@pytest.mark.parametrize(
+@cases(
     ("job", "changes"),
-    [
-        (OPEN_MPI, {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}),  # several hosts
-        (OPEN_MPI, {"PMIX_NAMESPACE": ""}),
-        (OPEN_MPI, {"RANK": "1"}),  # the user's own ranks
-        (SLURM_NODES, {"SLURM_DISTRIBUTION": "arbitrary"}),  # rank 0 may be on any of them
-        (SLURM_NODES, {"SLURM_STEP_NODELIST": ""}),
-        (SLURM_NODES, {"MPI_LOCALNRANKS": "1"}),  # the step of Hydra's daemons
-    ],
+    (OPEN_MPI, {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}),  # several hosts
+    (OPEN_MPI, {"PMIX_NAMESPACE": ""}),
+    (OPEN_MPI, {"RANK": "1"}),  # the user's own ranks
+    (SLURM_NODES, {"SLURM_DISTRIBUTION": "arbitrary"}),  # rank 0 may be on any of them
+    (SLURM_NODES, {"SLURM_STEP_NODELIST": ""}),
+    (SLURM_NODES, {"MPI_LOCALNRANKS": "1"}),  # the step of Hydra's daemons
 )
 def test_nothing_is_settled_where_a_rank_could_be_mistaken(job, changes):
     assert master_address.agreed(rank_of(job, 0, **changes)) is None
@@ -123,18 +108,8 @@ def test_hydras_proxy_is_found_by_the_socket_that_it_made():
     commands = [[sys.executable, "-c", code], ["sh", "-c", '"$0" "$@"; exit $?', sys.executable, "-c", code]]
     ends = socket.socketpair()
     fd = ends[1].fileno()
-    found = {
-        subprocess.run(
-            command,
-            env={**os.environ, "PMI_FD": str(fd)},
-            pass_fds=[fd],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        ).stdout.strip()
-        for command in commands
-    }
+    passed = {"env": {**os.environ, "PMI_FD": str(fd)}, "pass_fds": [fd]}
+    found = {captured(command, **passed).stdout.strip() for command in commands}
     with open("/proc/self/stat") as file:
         started = file.read().rpartition(")")[2].split()[19]
     assert found == {f"{os.getpid()} {started}"}
@@ -178,7 +153,7 @@ SECONDS = timedelta(seconds=30)
 
 
 @pytest.fixture
-def offered(monkeypatch):
+def offered(nothing_settled, monkeypatch):
     """Makes this process a rank of a job; returns its meeting point."""
     env = rank_of(OPEN_MPI, 0, PMIX_NAMESPACE=f"test-{os.getpid()}@1")
     for name, value in env.items():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
+from support.cases import cases
 
 pytestmark = pytest.mark.warm
 
@@ -24,15 +25,13 @@ EXPECTED = {
 
 
 def test_every_rank_names_both_sides(tmp_path):
-    results = processes.run_apart(
-        3, PROGRAMS / "mismatched.py", timeout=100, MPI_GDR_DEBUG="DETAIL", MPI_GDR_FLIGHT_DIR=str(tmp_path)
-    )
+    variables = {"MPI_GDR_DEBUG": "DETAIL", "MPI_GDR_FLIGHT_DIR": str(tmp_path)}
+    results = processes.run_apart(3, PROGRAMS / "mismatched.py", timeout=100, **variables)
     for rank, result in enumerate(results):
         output = result.expect(0)
         for name, pattern in EXPECTED.items():
-            assert re.search(rf"^{name}: mpi-gdr: the ranks called .*{pattern}", output, re.MULTILINE), (
-                name + output
-            )
+            sides = rf"^{name}: mpi-gdr: the ranks called .*{pattern}"
+            assert re.search(sides, output, re.MULTILINE), name + output
             assert re.search(rf"^{name} then: mpi-gdr: .*the group failed earlier: ", output, re.MULTILINE)
         if rank != 1:
             assert re.search(r"^nothing: mpi-gdr: timed out .*; still waiting for rank 1; ", output, re.M)
@@ -43,22 +42,16 @@ NAMES = ["broadcast, roots", "broadcast, int64", "broadcast, int32", "scatter, r
 NAMES += ["reduce, roots", "sum, max", "sizes", "collectives"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("size", "variables"),
-    [
-        (2, {}),
-        (4, {}),
-        (2, {"MPI_GDR_SHM": "off"}),
-        (4, {"MPI_GDR_SHM": "off"}),
-        (4, {"MPI_GDR_RANKS_PER_NODE": "2"}),
-    ],
+    (2, {}), (4, {}), (2, {"MPI_GDR_SHM": "off"}), (4, {"MPI_GDR_SHM": "off"}),
+    (4, {"MPI_GDR_RANKS_PER_NODE": "2"}),
     ids=["node-2", "node-4", "messages-2", "messages-4", "two levels"],
-)
+)  # fmt: skip
 def test_different_calls_without_debugging(tmp_path, size, variables):
     """Detected by the next calls that compare, long before the timeout; equal calls succeed."""
-    results = processes.run_apart(
-        size, PROGRAMS / "differing.py", timeout=50, MPI_GDR_FLIGHT_DIR=str(tmp_path), **variables
-    )
+    variables = {**variables, "MPI_GDR_FLIGHT_DIR": str(tmp_path)}
+    results = processes.run_apart(size, PROGRAMS / "differing.py", timeout=50, **variables)
     for result in results:
         output = result.expect(0)
         assert "equal: no error" in output

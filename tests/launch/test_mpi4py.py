@@ -2,34 +2,27 @@ import re
 from pathlib import Path
 
 from support import processes
+from support.cases import cases
 
-PROGRAM = str(Path(__file__).parent / "programs" / "with_mpi4py.py")
-RUN = [*processes.MPI_GDR_RUN, "-n", "2", PROGRAM]
-
-
-def test_mpi4py_initialises_mpi():
-    assert processes.run([*RUN, "first", "multiple"]).expect(0).count("summed with both") == 2
+PROGRAM = Path(__file__).parent / "programs" / "with_mpi4py.py"
+# Our own thread enters MPI periodically.
+IDLE = {"MPIR_CVAR_NOLOCAL": "1", "MPI_GDR_P2P": "mpi"}
 
 
-def test_mpi4py_finalises_mpi():
-    """While our own thread enters MPI periodically."""
-    variables = {"MPIR_CVAR_NOLOCAL": "1", "MPI_GDR_P2P": "mpi"}
-    output = processes.run([*RUN, "finalises", "multiple"], **variables).expect(0)
+@cases(
+    ("launcher", "arguments", "variables"),
+    ("mpi-gdr run", ("first", "multiple"), {}),
+    ("mpi-gdr run", ("finalises", "multiple"), IDLE),
+    ("mpi-gdr run", ("second",), {}),
+    ("torchrun", ("second",), {}),
+)
+def test_either_initialises_or_finalises_mpi(launcher, arguments, variables):
+    output = processes.run([*processes.launched(launcher, 2), PROGRAM, *arguments], **variables).expect(0)
     assert output.count("summed with both") == 2, output
 
 
-def test_we_initialise_mpi():
-    assert processes.run([*RUN, "second"]).expect(0).count("summed with both") == 2
-
-
-def test_we_initialise_mpi_under_torchrun():
-    command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", PROGRAM, "second"]
-    assert processes.run(command).expect(0).count("summed with both") == 2
-
-
 def test_lower_thread_level_is_refused():
-    result = processes.run([*RUN, "first", "funneled"], timeout=60)
-    assert result.status not in (None, 0)
-    assert re.search(
-        r"with thread level funneled, and mpi-gdr needs 'multiple'.*thread_level", result.output
-    ), result.tail()
+    command = [*processes.launched("mpi-gdr run", 2), PROGRAM, "first", "funneled"]
+    output = processes.run(command, timeout=60).expect_failure()
+    sentence = r"with thread level funneled, and mpi-gdr needs 'multiple'.*thread_level"
+    assert re.search(sentence, output), output

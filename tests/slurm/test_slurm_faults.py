@@ -11,6 +11,7 @@ from slurm_cluster import KILLED_NODE
 from slurm_user import PROGRAMS, User
 
 LOOP = [sys.executable, "-u", PROGRAMS / "loop.py"]
+SCRIPT = f"srun --mpi=pmi2 {' '.join(map(str, LOOP))} none"
 KILLED = r"rank 1 \(host \S+, pid \d+\) is gone: its process has ended"
 RAISED = r"rank 1 \(host \S+, pid \d+\) has left the job: .* ArithmeticError: loss is not finite"
 
@@ -22,14 +23,13 @@ def survivors(output: str, pattern: str) -> set[int]:
 @pytest.mark.parametrize(("fault", "mpi"), [("kill", "pmi2"), ("kill", "none"), ("raise", "pmi2")])
 def test_a_rank_is_lost(user: User, fault, mpi):
     with user.srun("-N2", "-n3", "-m", "plane=2", f"--mpi={mpi}", *LOOP, fault) as job:
-        result = job.finish(50)
-    assert result.status not in (None, 0), result.tail()
-    assert survivors(result.output, KILLED if fault == "kill" else RAISED) == {0, 2}, result.tail()
+        output = job.finish(50).expect_failure()
+    assert survivors(output, KILLED if fault == "kill" else RAISED) == {0, 2}, output
     user.wait_for_job("job", "FAILED")
 
 
 def test_scancel(user: User):
-    with user.sbatch(f"srun --mpi=pmi2 {words(LOOP)} none", "-N2", "--ntasks-per-node=1") as job:
+    with user.sbatch(SCRIPT, "-N2", "--ntasks-per-node=1") as job:
         user.wait_for_ranks(2)
         assert user.run("scancel", "-n", user.name_of_job("job")).status == 0
         assert job.finish(50).status != 0
@@ -39,16 +39,14 @@ def test_scancel(user: User):
 
 def test_the_time_limit(user: User):
     """Slurm's shortest limit is a minute, checked every half minute."""
-    script = f"srun --mpi=pmi2 {words(LOOP)} none"
-    with user.sbatch(script, "-N2", "--ntasks-per-node=1", "--time=1") as job:
+    with user.sbatch(SCRIPT, "-N2", "--ntasks-per-node=1", "--time=1") as job:
         assert job.finish(60).status != 0
     user.wait_for_job("job", "TIMEOUT")
     assert "DUE TO TIME LIMIT" in user.output() and "has ended well" not in user.output()
 
 
 def test_requeue(user: User):
-    script = f"srun --mpi=pmi2 {words(LOOP)} none"
-    with user.sbatch(script, "-N2", "--ntasks-per-node=1", "--requeue") as job:
+    with user.sbatch(SCRIPT, "-N2", "--ntasks-per-node=1", "--requeue") as job:
         user.wait_for_ranks(2)
         assert user.run("scontrol", "requeue", user.job("job")["JobId"]).status == 0
         assert job.finish(50).status == 0, user.output()
@@ -58,9 +56,8 @@ def test_requeue(user: User):
 
 def test_a_dead_node(user: User):
     """Rank 1's node disappears with all its processes, as without power."""
-    script = f"srun --mpi=pmi2 {words(LOOP)} none"
     options = ["-p", "rest", "-w", f"n3,{KILLED_NODE}", "-N2", "--ntasks-per-node=1", "--no-requeue"]
-    with user.sbatch(script, *options) as job:
+    with user.sbatch(SCRIPT, *options) as job:
         user.wait_for_ranks(2)
         user.cluster.kill_node(KILLED_NODE)
         assert job.finish(60).status != 0
@@ -74,7 +71,3 @@ def test_nothing_is_left(quiet_cluster):
     while (left := quiet_cluster.processes() + quiet_cluster.shared_memory()) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert left == []
-
-
-def words(command: list[object]) -> str:
-    return " ".join(map(str, command))

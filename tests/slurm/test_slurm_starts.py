@@ -8,6 +8,7 @@ import sys
 import pytest
 from slurm_user import REPORT, User, reports
 from support import processes
+from support.cases import cases
 
 PYTHON = [sys.executable, REPORT]
 TWO_NODES = ["n1", "n2"]
@@ -27,17 +28,18 @@ def check(output: str, hosts: list[str]) -> None:
     assert found[0]["MASTER_ADDR"] == ("127.0.0.1" if len(set(hosts)) == 1 else hosts[0])
 
 
-@pytest.mark.parametrize("options", [["--mpi=pmi2"], []], ids=["pmi2", "default"])
-def test_srun_on_one_node(user: User, options):
-    with user.srun("-N1", "-n2", "-w", "n1", *options, *PYTHON) as job:
-        check(job.finish(50).expect(0), ["n1", "n1"])
-
-
-@pytest.mark.parametrize("mpi", ["none", "pmix"])
-def test_srun_without_an_mpi_of_its_own(user: User, mpi):
-    """The MPICH wheel lacks PMIx: either way MPI starts over torch's store."""
-    with user.srun("-N2", "--ntasks-per-node=1", f"--mpi={mpi}", *PYTHON) as job:
-        check(job.finish(50).expect(0), TWO_NODES)
+@cases(
+    ("options", "hosts"),
+    ("-N1 -n2 -w n1 --mpi=pmi2", ["n1", "n1"]),
+    ("-N1 -n2 -w n1", ["n1", "n1"]),
+    # The MPICH wheel lacks PMIx: either way MPI starts over torch's store.
+    ("-N2 --ntasks-per-node=1 --mpi=none", TWO_NODES),
+    ("-N2 --ntasks-per-node=1 --mpi=pmix", TWO_NODES),
+    ("-N2 --ntasks-per-node=2 --distribution=cyclic --mpi=pmi2", ["n1", "n2", "n1", "n2"]),
+)
+def test_srun(user: User, options, hosts):
+    with user.srun(*options.split(), *PYTHON) as job:
+        check(job.finish(50).expect(0), hosts)
 
 
 def test_uneven_nodes(user: User):
@@ -47,34 +49,17 @@ def test_uneven_nodes(user: User):
     check(output, ["n1", "n1", "n1", "n2"])
 
 
-def test_cyclic_distribution(user: User):
-    with user.srun("-N2", "--ntasks-per-node=2", "--distribution=cyclic", "--mpi=pmi2", *PYTHON) as job:
-        check(job.finish(50).expect(0), ["n1", "n2", "n1", "n2"])
-
-
-def test_srun_in_salloc(user: User):
-    output = user.run("salloc", "-N2", "--ntasks-per-node=1", "srun", "--mpi=pmi2", *PYTHON).expect(0)
-    check(output, TWO_NODES)
-
-
-def test_mpiexec_in_an_allocation(user: User):
-    output = user.run("salloc", "-N2", "--ntasks-per-node=1", processes.mpiexec(), *PYTHON).expect(0)
-    check(output, TWO_NODES)
-
-
-def test_mpi_gdr_run_in_an_allocation(user: User):
-    words = ["salloc", "-N2", "--ntasks-per-node=1", "mpi-gdr", "run", "--ranks-per-node", 1, REPORT]
-    check(user.run(*words).expect(0), TWO_NODES)
+@pytest.mark.parametrize("launcher", ["srun --mpi=pmi2", "mpiexec", "mpi-gdr run --ranks-per-node 1"])
+def test_in_an_allocation(user: User, launcher):
+    words = [processes.mpiexec()] if launcher == "mpiexec" else launcher.split()
+    program = [REPORT] if launcher.startswith("mpi-gdr") else PYTHON
+    check(user.run("salloc", "-N2", "--ntasks-per-node=1", *words, *program).expect(0), TWO_NODES)
 
 
 def test_torchrun_on_two_nodes(user: User):
     torchrun = [
-        "torchrun",
-        "--nnodes=2",
-        "--nproc-per-node=1",
-        "--rdzv-backend=c10d",
-        "--rdzv-endpoint=n1:29400",
-    ]
+        "torchrun", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=n1:29400",
+    ]  # fmt: skip
     with user.srun("-N2", "--ntasks-per-node=1", *torchrun, REPORT) as job:
         found = reports(job.finish(50).expect(0))
     assert sorted(rank["host"] for rank in found) == TWO_NODES

@@ -17,16 +17,9 @@ import torch.distributed as dist
 MAX_BYTES = 1 << 20
 OFFSETS = 4096
 DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.bfloat16,
-    torch.float16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-)
+    torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16,
+    torch.int8, torch.uint8,
+)  # fmt: skip
 _values = torch.randint(-2, 3, (MAX_BYTES + OFFSETS,), generator=torch.Generator().manual_seed(1))
 TABLES = {dtype: (_values.abs() if dtype == torch.uint8 else _values).to(dtype) for dtype in DTYPES}
 
@@ -190,9 +183,8 @@ def all_to_all_single(s: Step) -> Pending:
     output = s.empty(sum(receives))
     data = torch.cat([s.input(s.me, n, to) for to, n in enumerate(sends)])
     work = dist.all_to_all_single(output, data, receives, sends, group=s.group, async_op=s.asynchronous)
-    return [work], lambda: s.expect(
-        output, torch.cat([s.input(source, n, s.me) for source, n in enumerate(receives)]), str(counts)
-    )
+    expected = torch.cat([s.input(source, n, s.me) for source, n in enumerate(receives)])
+    return [work], lambda: s.expect(output, expected, str(counts))
 
 
 def counts_of(s: Step) -> list[int]:
@@ -256,17 +248,12 @@ def ring(s: Step) -> Pending:
     sent = s.input(s.me, count).clone()
     tag = s.number % 30000
     if batched:
-        works = dist.batch_isend_irecv(
-            [
-                dist.P2POp(dist.isend, sent, group=s.group, group_peer=to, tag=tag),
-                dist.P2POp(dist.irecv, received, group=s.group, group_peer=source, tag=tag),
-            ]
-        )
+        send = dist.P2POp(dist.isend, sent, group=s.group, group_peer=to, tag=tag)
+        receive = dist.P2POp(dist.irecv, received, group=s.group, group_peer=source, tag=tag)
+        works = dist.batch_isend_irecv([send, receive])
     else:
-        works = [
-            dist.irecv(received, group=s.group, group_src=source, tag=tag),
-            dist.isend(sent, group=s.group, group_dst=to, tag=tag),
-        ]
+        receive = dist.irecv(received, group=s.group, group_src=source, tag=tag)
+        works = [receive, dist.isend(sent, group=s.group, group_dst=to, tag=tag)]
     return works, lambda: s.expect(received, s.input(source, count), f"from {source}")
 
 
@@ -290,20 +277,7 @@ def any_source(s: Step) -> Pending:
 
 
 OPERATIONS: list[Callable[[Step], Pending]] = [
-    all_reduce,
-    all_reduce_coalesced,
-    broadcast,
-    reduce,
-    all_gather,
-    all_gather_into_tensor,
-    reduce_scatter_tensor,
-    reduce_scatter,
-    all_gather_uneven,
-    gather,
-    scatter,
-    all_to_all,
-    all_to_all_single,
-    barrier,
-    ring,
-    any_source,
-]
+    all_reduce, all_reduce_coalesced, broadcast, reduce, all_gather, all_gather_into_tensor,
+    reduce_scatter_tensor, reduce_scatter, all_gather_uneven, gather, scatter, all_to_all, all_to_all_single,
+    barrier, ring, any_source,
+]  # fmt: skip

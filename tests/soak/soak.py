@@ -41,9 +41,7 @@ MIB = 1 << 20
 
 def parse():
     parser = argparse.ArgumentParser(description="Random collectives from several threads, checked.")
-    parser.add_argument(
-        "-n", type=int, default=1_000_000, metavar="N", help="collectives, all threads together"
-    )
+    parser.add_argument("-n", type=int, default=1_000_000, help="collectives, all threads together")
     parser.add_argument("--threads", type=int, default=4, metavar="T")
     parser.add_argument("--seed", type=int, default=None, help="repeat a run: same operations, same order")
     parser.add_argument("--growth", type=float, default=48, metavar="MIB", help="allowed after the warm-up")
@@ -165,11 +163,8 @@ def guarded(worker, rank, arguments):
     try:
         worker.run()
     except BaseException:
-        print(
-            f"soak: rank {rank}: {worker.doing}\n{traceback.format_exc()}{repeat(arguments)}",
-            file=sys.stderr,
-            flush=True,
-        )
+        text = f"soak: rank {rank}: {worker.doing}\n{traceback.format_exc()}{repeat(arguments)}"
+        print(text, file=sys.stderr, flush=True)
         os._exit(1)  # other threads and ranks may wait for this one
 
 
@@ -187,15 +182,11 @@ def main():
     groups = make_groups(arguments.seed, arguments.threads)
     workers = [Worker(t, steps, arguments.seed, groups[t]) for t in range(arguments.threads)]
     if rank == 0:
-        print(
-            f"soak: {steps * len(workers)} collectives on {dist.get_world_size()} ranks, "
-            f"{len(workers)} threads, seed {arguments.seed}",
-            flush=True,
-        )
+        ranks = f"{dist.get_world_size()} ranks, {len(workers)} threads, seed {arguments.seed}"
+        print(f"soak: {steps * len(workers)} collectives on {ranks}", flush=True)
     started = time.monotonic()
-    threads = [
-        threading.Thread(target=guarded, args=(worker, rank, arguments), daemon=True) for worker in workers
-    ]
+    given = [(worker, rank, arguments) for worker in workers]
+    threads = [threading.Thread(target=guarded, args=args, daemon=True) for args in given]
     for thread in threads:
         thread.start()
     memory = watch(threads, workers, steps, rank, started)
@@ -204,12 +195,9 @@ def main():
     report(rank, workers, memory, elapsed)
     in_use, resident = memory.grown()
     if in_use > arguments.growth or resident > 3 * arguments.growth:
-        print(
-            f"soak: rank {rank}: memory grew after the warm-up: {memory}; "
-            f"allowed are {arguments.growth:g} and {3 * arguments.growth:g} MiB more; {repeat(arguments)}",
-            file=sys.stderr,
-            flush=True,
-        )
+        allowed = f"{arguments.growth:g} and {3 * arguments.growth:g} MiB more; {repeat(arguments)}"
+        text = f"soak: rank {rank}: memory grew after the warm-up: {memory}; allowed are {allowed}"
+        print(text, file=sys.stderr, flush=True)
         os._exit(1)
     dist.barrier()
     dist.destroy_process_group()
@@ -248,11 +236,8 @@ def watch(threads, workers, steps, rank, started):
 def report(rank, workers, memory, elapsed):
     done = sum((worker.counts for worker in workers), Counter())
     volume = sum(worker.bytes for worker in workers)
-    print(
-        f"soak: rank {rank}: took part in {done.total()} collectives of {volume / MIB:.0f} MiB in "
-        f"{elapsed:.1f} s, all results right; {memory}",
-        flush=True,
-    )
+    what = f"{done.total()} collectives of {volume / MIB:.0f} MiB in {elapsed:.1f} s"
+    print(f"soak: rank {rank}: took part in {what}, all results right; {memory}", flush=True)
     if rank == 0:
         print("soak: " + ", ".join(f"{name} {count}" for name, count in sorted(done.items())), flush=True)
 

@@ -3,8 +3,8 @@ outside MPI: without such a thread not even the start completes."""
 
 from __future__ import annotations
 
-import pytest
 from support import processes
+from support.cases import cases
 from support.spmd import TESTS
 
 PROGRAM = TESTS / "support" / "idle_program.py"
@@ -25,15 +25,13 @@ def test_start_and_lone_message_need_no_later_call(tmp_path):
     assert "received in time" in output, output
 
 
-@pytest.mark.parametrize(
+@cases(
     "variables, before, after",
-    [
-        (ONE_NODE, 0, 0),
-        ({**ONE_NODE, "MPI_GDR_P2P": "mpi", "MPI_GDR_IDLE_PROGRESS": "on"}, 0, 1),
-        ({**APART, "MPIR_CVAR_CH4_NETMOD": "ucx"}, 0, 0),
-        ({**APART, "FI_PROVIDER": "tcp", "MPI_GDR_IDLE_PROGRESS": "off"}, 0, 0),
-        ({**WEAK, "MPIR_CVAR_CH4_OFI_ENABLE_DATA_AUTO_PROGRESS": "1"}, 0, 0),  # the provider has a thread
-    ],
+    (ONE_NODE, 0, 0),
+    ({**ONE_NODE, "MPI_GDR_P2P": "mpi", "MPI_GDR_IDLE_PROGRESS": "on"}, 0, 1),
+    ({**APART, "MPIR_CVAR_CH4_NETMOD": "ucx"}, 0, 0),
+    ({**APART, "FI_PROVIDER": "tcp", "MPI_GDR_IDLE_PROGRESS": "off"}, 0, 0),
+    ({**WEAK, "MPIR_CVAR_CH4_OFI_ENABLE_DATA_AUTO_PROGRESS": "1"}, 0, 0),  # the provider has a thread
     ids=["shared memory", "messages by MPI", "UCX", "off", "provider"],
 )
 def test_thread_only_where_needed(tmp_path, variables, before, after):

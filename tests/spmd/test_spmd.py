@@ -4,6 +4,7 @@ import itertools
 import re
 
 import pytest
+from support.cases import cases
 from support.spmd import run_spmd
 
 from mpi_backend._tools import schedule
@@ -34,23 +35,15 @@ def test_count_differs(i):
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     "selection, messages",
-    [
-        (
-            "fails",
-            [
-                "rank 1: .*test_fails_on_rank_1 failed in call",
-                "only here",
-                "mpi-gdr run with 2 ranks: status",
-            ],
-        ),
-        ("hangs", ["rank 0 did not come back from .*hangs_on_rank_0", "in test_hangs_on_rank_0"]),
-        ("skipped", ["rank 0: .*test_skipped failed in setup", "none is good enough"]),
-        ("differs", ["the ranks did not run the same tests"]),
-        ("nothing", ["no test was run"]),
-    ],
-)
+    ("fails",
+     ["rank 1: .*test_fails_on_rank_1 failed in call", "only here", "mpi-gdr run with 2 ranks: status"]),
+    ("hangs", ["rank 0 did not come back from .*hangs_on_rank_0", "in test_hangs_on_rank_0"]),
+    ("skipped", ["rank 0: .*test_skipped failed in setup", "none is good enough"]),
+    ("differs", ["the ranks did not run the same tests"]),
+    ("nothing", ["no test was run"]),
+)  # fmt: skip
 def test_harness_reports(tmp_path, tmp_path_factory, selection, messages):
     # Not in tmp_path: its name contains the selection, and -k also matches folders.
     faults = tmp_path_factory.mktemp("suite") / "test_faults.py"

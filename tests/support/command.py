@@ -16,18 +16,20 @@ from . import processes
 
 
 def run_module(module: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [processes.python(), "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=processes.clean_environment(**variables),
-        check=False,
-    )
+    environment = processes.clean_environment(**variables)
+    command = [processes.python(), "-m", module, *arguments]
+    return processes.captured(command, check=False, timeout=300, env=environment)
 
 
 def mpi_gdr(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return run_module("mpi_backend", *arguments, **variables)
+
+
+def mpi_gdr_output(*arguments: str, **variables: str) -> str:
+    """stdout of a successful one."""
+    result = mpi_gdr(*arguments, **variables)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def copy_package(folder: Path) -> dict[str, str]:

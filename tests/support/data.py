@@ -32,9 +32,8 @@ def reduced(tensors, op):
     """The reduction of all ranks' tensors by NumPy, in float64 (integers: int64)."""
     dtype = tensors[0].dtype
     wide = np.float64 if dtype.is_floating_point else np.int64
-    stack = np.stack(
-        [t.to(torch.float64 if dtype.is_floating_point else torch.int64).numpy() for t in tensors]
-    )
+    kind = torch.float64 if dtype.is_floating_point else torch.int64
+    stack = np.stack([t.to(kind).numpy() for t in tensors])
     name = op_name(op)
     if name == "AVG" and not dtype.is_floating_point:
         total = stack.sum(axis=0)
@@ -56,3 +55,10 @@ def op_name(op):
 def same(actual, expected):
     """Equal in shape, dtype and value (NaN equals NaN, zeros of either sign are equal)."""
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def check_sum(size, group=None):
+    """The group (of `size` ranks) works."""
+    tensor = torch.ones(10)
+    dist.all_reduce(tensor, group=group)
+    same(tensor, torch.full((10,), float(size)))

@@ -3,60 +3,42 @@
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
+
+from support.training import batch, descend, new_model, sgd
 
 STEPS = 4
 
 
-class Model(nn.Module):
-    """With `branch`, a layer that only some ranks use in some steps."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm, self.second = nn.Linear(20, 64), nn.LayerNorm(64), nn.Linear(64, 3)
-        self.branch = nn.Linear(64, 64)
-
-    def forward(self, x, branch=True):
-        x = self.norm(torch.relu(self.first(x)))
-        return self.second(x + self.branch(x) if branch else x)
-
-
 def train(rank, *, branches=False, accumulate=False, hook=None, **arguments):
-    torch.manual_seed(17 + rank)  # DDP must use rank 0's parameters
-    model = DDP(Model(), bucket_cap_mb=0.01, **arguments)
+    # DDP must use rank 0's parameters; these buckets are several.
+    model = DDP(new_model(17 + rank, torch.float32), bucket_cap_mb=0.002, **arguments)
     if hook is not None:
         model.register_comm_hook(None, hook)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    generator = torch.Generator().manual_seed(rank)
+    optimizer = sgd(model)
     for step in range(STEPS):
-        batches = [torch.randn(8, 20, generator=generator) for _ in range(2)]
+        batches = [batch(rank, 2 * step + k, 8).float() for k in range(2)]
         branch = not branches or (rank + step) % 2 == 0
         if accumulate:
             with model.no_sync():
                 model(batches[0], branch).square().mean().backward()
-        model(batches[1], branch).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(optimizer, model(batches[1], branch).square().mean())
     return {name: p.detach().clone() for name, p in model.module.named_parameters()}
 
 
 def train_sharded(rank):
-    from torch.distributed.fsdp import fully_shard
-
-    torch.manual_seed(17)
-    model = Model()
+    model = new_model(17, torch.float32)
     fully_shard(model.first)
     fully_shard(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    generator = torch.Generator().manual_seed(rank)
-    for _ in range(2):
-        model(torch.randn(8, 20, generator=generator)).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    optimizer = sgd(model)
+    for step in range(2):
+        descend(optimizer, model(batch(rank, step, 8).float()).square().mean())
     return {name: p.full_tensor().detach().clone() for name, p in model.named_parameters()}
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from support.training import assert_same_model, batch, loss_of, new_model, sgd, train_alone
+from support.training import assert_same_model, batch, descend, loss_of, new_model, sgd, train_alone
 
 STEPS, FAILS_AT = 6, 3
 
@@ -39,19 +39,13 @@ def main(folder):
     for step in range(first, STEPS):
         if attempt == 0 and step == FAILS_AT:
             if rank == 0:
-                state = {
-                    "model": model.module.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "steps": step,
-                }
-                torch.save(state, checkpoint)
+                state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+                torch.save(state | {"steps": step}, checkpoint)
             dist.barrier()
             if rank == 1:
                 print("rank 1 dies", flush=True)
                 os._exit(7)
-        loss_of(model(batch(rank, step))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(optimizer, loss_of(model(batch(rank, step))))
     assert_same_model(model.module, train_alone(size, STEPS))
     dist.destroy_process_group()
     print(f"attempt {attempt}: rank {rank} of {size} has trained to the end", flush=True)

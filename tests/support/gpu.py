@@ -10,6 +10,7 @@ import os
 
 import numpy
 import torch
+import torch.distributed as dist
 
 from .data import op_name, sample
 
@@ -27,6 +28,7 @@ BACKEND = "cpu:mpi-gdr,simgpu:mpi-gdr" if ON_SIMGPU else "mpi-gdr"
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 DTYPES += [torch.int32, torch.int64, torch.uint8, torch.bool, torch.complex64]
 COUNTS = [0, 1, 7, 1000, 2**20 + 3]
+COUNT = 5000
 
 
 def inputs(dtype, count, size, seed=0):
@@ -77,6 +79,29 @@ def reductions(dtype):
     if not dtype.is_complex:
         found += [Op.PRODUCT, Op.MIN, Op.MAX]
     return found
+
+
+def full(value, count=COUNT):
+    return torch.full((count,), float(value))
+
+
+def on_device(value, count=COUNT):
+    return full(value, count).to(DEVICE)
+
+
+def check_group(size, group=None):
+    """The group (of `size` ranks) works."""
+    tensor = on_device(1, 10)
+    dist.all_reduce(tensor, group=group)
+    check(tensor, full(size, 10))
+
+
+def check_on_another_stream(tensor, expected):
+    """At once, on a stream ordered after nothing."""
+    with use(streams(1)[0]):
+        result = tensor + 1
+    synchronize()
+    check(result, expected + 1)
 
 
 def check(actual, expected, rounds=False):

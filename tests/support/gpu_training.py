@@ -11,9 +11,7 @@ TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}  # the device's tanh differs from the 
 def train(model):
     optimizer = training.sgd(model)
     for step in range(training.STEPS):
-        training.loss_of(model(training.batch(dist.get_rank(), step).to(DEVICE))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        training.descend(optimizer, training.loss_of(model(training.batch(dist.get_rank(), step).to(DEVICE))))
 
 
 def check_model(model, size):

@@ -4,7 +4,6 @@ whether a program detects the omission."""
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -14,21 +13,12 @@ from support import processes, simgpu_build
 
 KERNELS, HOST = "test_folds", "test_cuda_weak_peers"  # programs of tests/fakecuda
 CASES = (
-    "every_fold_gives_the_bits_of_the_host",
-    "flags_by_kernels",
-    "flags_by_memory_operations",
-    "parts_of_which_the_first_queue_is_late",
-    "parts_of_which_the_other_queue_is_late",
-    "carried_from_the_device",
-    "carried_by_kernels",
-    "carried_through_the_host",
-    "broadcasts_in_a_row",
-    "peers_by_memory_operations",
-    "group_memory_by_memory_operations",
-    "peers_by_kernels",
-    "group_memory_by_kernels",
-    "graphs",
-)
+    "every_fold_gives_the_bits_of_the_host", "flags_by_kernels", "flags_by_memory_operations",
+    "parts_of_which_the_first_queue_is_late", "parts_of_which_the_other_queue_is_late",
+    "carried_from_the_device", "carried_by_kernels", "carried_through_the_host", "broadcasts_in_a_row",
+    "peers_by_memory_operations", "group_memory_by_memory_operations", "peers_by_kernels",
+    "group_memory_by_kernels", "graphs",
+)  # fmt: skip
 
 
 def build() -> dict[str, Path]:
@@ -88,7 +78,7 @@ def host_place(program: Path, place: str) -> str | None:
     if module != program.name:
         return None
     command = ["addr2line", "-e", str(program), hex(int(offset, 16) - 1)]
-    file, _, line = subprocess.run(command, capture_output=True, text=True).stdout.strip().partition(":")
+    file, _, line = processes.captured(command, check=False).stdout.strip().partition(":")
     if "/csrc/" not in file:
         return None
     text = Path(file).read_text().splitlines()[int(line.split()[0]) - 1].strip()
@@ -112,6 +102,6 @@ def binding_place(library: Path, place: str) -> str | None:
     if module != library.name:
         return None
     command = ["addr2line", "-f", "-C", "-e", str(library), hex(int(offset, 16) - 1)]
-    function = subprocess.run(command, capture_output=True, text=True).stdout.partition("(")[0]
+    function = processes.captured(command, check=False).stdout.partition("(")[0]
     engine = ("PeerExecution", "StreamExecution", "submit_captured", "DeviceProgram", "SlotUse", "launch")
     return None if function.removeprefix("mpi_gdr::").startswith(engine) else f"{kind} of {function}"

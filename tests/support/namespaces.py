@@ -26,12 +26,10 @@ class Namespaces:
     def __init__(self, name: str, setup: str) -> None:
         kinds = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         hold = "exec 3<&0 && { cat <&3 >&2 & } && wait $!"
-        self._holder = subprocess.Popen(
-            ["unshare", *kinds, "sh", "-c", f"hostname {name} && {setup} && echo up && {hold}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C must reach only the tests; __exit__() ends the shell
-        )
+        command = ["unshare", *kinds, "sh", "-c", f"hostname {name} && {setup} && echo up && {hold}"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        # Ctrl-C must reach only the tests; __exit__() ends the shell.
+        self._holder = subprocess.Popen(command, start_new_session=True, **pipes)
         first_line = self._holder.stdout.readline()
         children = f"/proc/{self._holder.pid}/task/{self._holder.pid}/children"
         with open(children) as file:

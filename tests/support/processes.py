@@ -14,28 +14,23 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 BIN = Path(sys.executable).parent
 MPI_GDR_RUN = [sys.executable, "-m", "mpi_backend", "run"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 # Variables of a launcher or a rendezvous around the tests.
 _FOREIGN = (
-    "PMI",
-    "PMIX",
-    "OMPI",
-    "HYD",
-    "SLURM",
-    "MPI_LOCAL",
-    "MPI_GDR_",
-    "TORCHELASTIC",
-    "MASTER_",
-    "SPMD_",
-)
+    "PMI", "PMIX", "OMPI", "HYD", "SLURM", "MPI_LOCAL", "MPI_GDR_", "TORCHELASTIC", "MASTER_", "SPMD_",
+)  # fmt: skip
 _FOREIGN_NAMES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
 _KEPT = {"MPI_GDR_MPI_LIBRARY"}  # selects the MPI under test
+
+
+Captured = subprocess.CompletedProcess[str]
 
 
 class Result(NamedTuple):
@@ -49,6 +44,11 @@ class Result(NamedTuple):
         """The output; asserts the exit status."""
         ended = "ran past its deadline" if self.status is None else f"status {self.status}"
         assert self.status == status, f"{ended}, expected status {status}; output:\n{self.tail()}"
+        return self.output
+
+    def expect_failure(self) -> str:
+        """The output; asserts an exit status other than 0."""
+        assert self.status not in (None, 0), self.tail()
         return self.output
 
 
@@ -83,7 +83,7 @@ def python() -> str:
 
 
 # Limits are for an idle machine, but only a hang reaches them, so a busy machine gets more.
-PATIENCE = 4
+TIMEOUT_FACTOR = 4
 
 
 class Program:
@@ -92,15 +92,8 @@ class Program:
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> None:
         words = [python() if command[0] == sys.executable else str(command[0]), *map(str, command[1:])]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (not a pipe: nobody reads while it runs)
-        self.process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env=dict(env),
-            cwd=cwd,
-            start_new_session=True,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": self._log, "stderr": subprocess.STDOUT}
+        self.process = subprocess.Popen(words, env=dict(env), cwd=cwd, start_new_session=True, **streams)
 
     def __enter__(self) -> Program:
         return self
@@ -112,9 +105,9 @@ class Program:
         self._log.close()
 
     def finish(self, timeout: float) -> Result:
-        """Status None: killed after PATIENCE * timeout seconds."""
+        """Status None: killed after TIMEOUT_FACTOR * timeout seconds."""
         try:
-            status: int | None = self.process.wait(PATIENCE * timeout)
+            status: int | None = self.process.wait(TIMEOUT_FACTOR * timeout)
         except subprocess.TimeoutExpired:
             status = None
             with contextlib.suppress(ProcessLookupError):
@@ -131,17 +124,52 @@ def run(command: Sequence[str], timeout: float = 120, cwd: str | None = None, **
 
 def run_apart(size: int, script: Path | str, *args: str, timeout: float = 120, **env: str) -> list[Result]:
     """Runs the script once per rank, without a launcher that would end the others with the first."""
-    port = str(free_port())
     with contextlib.ExitStack() as stack:
-        programs = []
-        for rank in range(size):
-            environment = clean_environment(
-                RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
-                MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **env,
-            )  # fmt: skip
-            program = Program([sys.executable, str(script), *args], environment)
-            programs.append(stack.enter_context(program))
-        return [program.finish(timeout) for program in programs]
+        return [program.finish(timeout) for program in start_apart(stack, size, script, *args, **env)]
+
+
+def start_apart(
+    stack: contextlib.ExitStack, size: int, script: Path | str, *args: str, **env: str
+) -> list[Program]:
+    port = str(free_port())
+    programs = []
+    for rank in range(size):
+        environment = clean_environment(
+            RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
+            MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **env,
+        )  # fmt: skip
+        programs.append(stack.enter_context(Program([sys.executable, str(script), *args], environment)))
+    return programs
+
+
+def captured(command: Sequence[object], check: bool = True, timeout: float = 120, **options: Any) -> Captured:
+    """For commands of which a test reads stdout and stderr apart; not with the time of a busy machine."""
+    words = [str(word) for word in command]
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=check, **options)
+
+
+def launched(launcher: str, size: int) -> list[str]:
+    """The words before a program's path."""
+    return {
+        "mpiexec": [mpiexec(), "-n", str(size), python()],
+        "mpi-gdr run": [*MPI_GDR_RUN, "-n", str(size)],
+        "torchrun": [*TORCHRUN, "--standalone", f"--nproc-per-node={size}"],
+    }[launcher]
+
+
+def write_script(path: Path, body: str) -> str:
+    """Makes a shell script; returns its path."""
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> bool:
+    """Whether the condition has become true within so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(condition())
 
 
 def mpiexec() -> str:

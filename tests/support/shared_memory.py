@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-PATIENCE = 60  # seconds for a concurrent job to pass MPI_Init
+SECONDS = 60  # seconds for a concurrent job to pass MPI_Init
 NAMES = ("mpich_shm*", "mpich_shar_tmp*")  # MPICH 5; MPICH 4.0 and MVAPICH 4.0
 
 
@@ -17,11 +17,11 @@ def files() -> set[Path]:
 
 @contextlib.contextmanager
 def nothing_left() -> Iterator[None]:
-    """Fails if the block leaves new files behind. Files of concurrent jobs disappear within PATIENCE."""
+    """Fails if the block leaves new files behind. Files of concurrent jobs disappear within SECONDS."""
     before = files()
     yield
     left = files() - before
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + SECONDS
     while left and time.monotonic() < deadline:
         time.sleep(0.1)
         left = {path for path in left if path.exists()}

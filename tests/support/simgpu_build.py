@@ -91,13 +91,9 @@ def _setting(name: str) -> str:
 
 
 def _inputs() -> list[Path]:
-    return sorted(
-        path
-        for folder in INPUTS
-        for path in (CHECKOUT / folder).rglob("*")
-        if (path.suffix in (".cpp", ".hpp", ".cu", ".cuh", ".txt", ".map") or path.name == "ptx.py")
-        and not path.name.startswith("test_")
-    )
+    paths = sorted(path for folder in INPUTS for path in (CHECKOUT / folder).rglob("*"))
+    sources = (".cpp", ".hpp", ".cu", ".cuh", ".txt", ".map", "ptx.py")
+    return [path for path in paths if path.name.endswith(sources) and not path.name.startswith("test_")]
 
 
 def _digest(word: str, files: Iterable[Path]) -> str:

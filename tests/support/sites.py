@@ -17,13 +17,9 @@ ALONE = Job(None, 0, 4, None, 4, 1)
 SRUN = Job("Slurm srun", 0, 4, 0, 2, 2)
 HYDRA = Job("Hydra mpiexec", 0, 4, 0, 4, 1)
 SLURM_STEP = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_STEP_ID": "0",
-    "SLURM_PROCID": "0",
-    "SLURM_STEP_NUM_TASKS": "4",
-    "RANK": "0",
+    "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4", "RANK": "0",
     "WORLD_SIZE": "4",
-}
+}  # fmt: skip
 HYDRA_RANK = {"PMI_RANK": "0", "PMI_SIZE": "4", "RANK": "0", "WORLD_SIZE": "4"}
 COMPUTED = Meeting("n1", "23456", True)
 ETHERNET = {"sys/class/net/lo/operstate": "unknown", "sys/class/net/eth0/operstate": "up"}
@@ -47,20 +43,13 @@ def site(tmp_path, env=None, job=ALONE, files=None, links=None, **known):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).symlink_to(target)
     usual = {
-        "host": "n1",
-        "torch": "2.13.0",
-        "cpus": frozenset(range(8)),
-        "cpus_of_host": 8,
-        "threads": 1,
-        "mpi": MPICH,
-        "extension": extension(),
-        "network": "ucx",
-        "shared_memory": "1 GiB free of 2 GiB",
+        "host": "n1", "torch": "2.13.0", "cpus": frozenset(range(8)), "cpus_of_host": 8, "threads": 1,
+        "mpi": MPICH, "extension": extension(), "network": "ucx", "shared_memory": "1 GiB free of 2 GiB",
         "resolve": lambda name: ("10.0.0.1",),
         "outward_addresses": lambda: ("10.0.0.1",),
         "mpiexec": lambda: ("/opt/bin/mpiexec", False),
         "refused_calls": lambda: WORKS,
-    }
+    }  # fmt: skip
     return Site(env={} if env is None else env, job=job, root=tmp_path, **usual | known)
 
 

@@ -15,14 +15,9 @@ GROUP_SECONDS = int(os.environ.get("SPMD_GROUP_SECONDS", "45"))  # timeout of th
 
 
 def run_spmd(
-    reports: Path,
-    launcher: str,
-    size: int,
-    *arguments: str,
-    timeout: float = 240,
-    mpiexec: str | None = None,
+    reports: Path, launcher: str, size: int, *arguments: str, timeout: float = 240, mpiexec: str = "",
     **env: str,
-) -> int:
+) -> int:  # fmt: skip
     """Runs pytest with `arguments` (files, selection) on `size` ranks; returns the number of tests that
     passed on all.
 
@@ -30,11 +25,10 @@ def run_spmd(
     """
     reports.mkdir(exist_ok=True)
     chosen = ["--mpiexec", mpiexec] if mpiexec else []
-    command = {
-        "mpi-gdr run": [*processes.MPI_GDR_RUN, *chosen, "-n", str(size), str(MAIN)],
-        "torchrun": [*processes.TORCHRUN, "--standalone", f"--nproc-per-node={size}", str(MAIN)],
-        "spawn": [sys.executable, str(MAIN), "--spawn", str(size)],
-    }[launcher]
+    if launcher == "spawn":
+        command = [sys.executable, str(MAIN), "--spawn", str(size)]
+    else:
+        command = [*processes.launched(launcher, size), *chosen, str(MAIN)]
     result = processes.run([*command, *arguments], timeout, cwd=str(TESTS), SPMD_REPORTS=str(reports), **env)
     problems, passed = read_reports(reports, size)
     if result.status != 0 or problems:

@@ -24,23 +24,10 @@ def one_rank(arguments):
     gc.enable()
     gc.freeze()  # keeps collections from scanning all of torch: an eighth of a rank's work
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    status = pytest.main(
-        [
-            "-q",
-            "--tb=short",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:faulthandler",
-            "-p",
-            "no:xdist",
-            "-p",
-            "no:unraisableexception",  # it collects five times at the end
-            "-p",
-            "support.spmd_plugin",
-            *arguments,
-        ]
-    )
+    # unraisableexception collects five times at the end.
+    plugins = ("cacheprovider", "faulthandler", "xdist", "unraisableexception")
+    without = [option for plugin in plugins for option in ("-p", f"no:{plugin}")]
+    status = pytest.main(["-q", "--tb=short", *without, "-p", "support.spmd_plugin", *arguments])
     sys.stdout.flush()
     sys.stderr.flush()
     return int(status)

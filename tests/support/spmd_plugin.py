@@ -4,16 +4,16 @@ After each test the ranks meet over a TCPStore independent of the tested backend
 failure, and no test starts while another rank is still in the previous one.
 """
 
-import datetime
 import faulthandler
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
+
+from .meeting import Meeting
 
 RANK = int(os.environ.get("RANK", "0"))
 SIZE = int(os.environ.get("WORLD_SIZE", "1"))
@@ -34,40 +34,11 @@ class Events:
         self._file.write(json.dumps(event) + "\n")
 
 
-class Meeting:
-    """A barrier of all ranks, at most MEETING_SECONDS long."""
-
-    def __init__(self):
-        port_file = REPORTS / "port"
-        if RANK == 0:
-            self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-            partial = REPORTS / "port.partial"
-            partial.write_text(str(self._store.port))
-            partial.rename(port_file)
-        else:
-            deadline = time.monotonic() + MEETING_SECONDS
-            while not port_file.exists() and time.monotonic() < deadline:
-                time.sleep(0.02)
-            self._store = dist.TCPStore("127.0.0.1", int(port_file.read_text()), is_master=False)
-        self._count = 0
-
-    def all_passed(self, passed):
-        """Whether the test passed on all ranks. Raises if a rank does not arrive."""
-        self._count += 1
-        key = f"{self._count}"
-        if not passed:
-            self._store.add(f"{key}/failed", 1)
-        if self._store.add(f"{key}/arrived", 1) == SIZE:
-            self._store.set(f"{key}/all", "")
-        self._store.wait([f"{key}/all"], datetime.timedelta(seconds=MEETING_SECONDS))
-        return self._store.add(f"{key}/failed", 0) == 0
-
-
 class Plugin:
     def __init__(self):
         self.events = Events()
         self.stacks = (REPORTS / f"rank{RANK}.stacks").open("w")
-        self.meeting = Meeting()
+        self.meeting = Meeting(REPORTS, RANK, SIZE, MEETING_SECONDS)
         self.passed = True
         self.failures = 0
 
@@ -84,7 +55,7 @@ class Plugin:
         signal.alarm(0)
         self.events.write(event="end", test=item.nodeid, passed=self.passed)
         try:
-            passed_everywhere = self.meeting.all_passed(self.passed)
+            passed_everywhere = self.meeting.meet(passed=self.passed)
         except dist.DistError as error:
             self.events.write(event="alone", test=item.nodeid, text=str(error).splitlines()[0])
             item.session.shouldfail = f"another rank did not end {item.nodeid}"
@@ -108,14 +79,20 @@ class Plugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self):
-        status = 1 if self.failures else 0
         self.events.write(event="finish", failures=self.failures)
-        if status:
-            os._exit(status)  # no ordinary exit, because the backend may be in any state
+        if self.failures:
+            os._exit(1)  # no ordinary exit, because the backend may be in any state
 
 
 def pytest_configure(config):
     config.pluginmanager.register(Plugin(), "spmd")
+
+
+def pytest_collection_modifyitems(config, items):
+    few = [item for item in items if any(mark.args[0] > SIZE for mark in item.iter_markers("ranks"))]
+    if few:
+        config.hook.pytest_deselected(items=few)
+        items[:] = [item for item in items if item not in few]
 
 
 @pytest.fixture

@@ -39,15 +39,10 @@ def observe(**options):
 def events_of(prof):
     """KinetoEvent's fields, of which FunctionEvent lacks some."""
     return [
-        {
-            "name": e.name(),
-            "is_async": e.is_async(),
-            "shapes": e.shapes(),
-            "duration": e.duration_ns(),
-            "crosses": e.start_thread_id() != e.end_thread_id(),
-        }
+        {"name": e.name(), "is_async": e.is_async(), "shapes": e.shapes(), "duration": e.duration_ns(),
+         "crosses": e.start_thread_id() != e.end_thread_id()}
         for e in prof.profiler.kineto_results.events()
-    ]
+    ]  # fmt: skip
 
 
 def exchange():

@@ -45,6 +45,12 @@ def loss_of(output: Tensor) -> Tensor:
     return (output - 1).square().mean()
 
 
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=0.9)
 
@@ -52,17 +58,11 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, first: int = 0, steps: int = STEPS) -> None:
     """This rank's training steps on its own batches."""
     for step in range(first, first + steps):
-        loss_of(model(batch(dist.get_rank(), step))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(optimizer, loss_of(model(batch(dist.get_rank(), step))))
 
 
 def train_alone(
-    ranks: int,
-    steps: int = STEPS,
-    scale: float | None = None,
-    model: nn.Module | None = None,
-    **arguments: object,
+    ranks: int, steps: int = STEPS, scale: float | None = None, model: nn.Module | None = None, **arguments
 ) -> nn.Module:
     """The same in this process: the gradients of all `ranks` batches, summed and times `scale` (1 / ranks).
 
@@ -88,10 +88,8 @@ def assert_same_model(model: nn.Module | dict[str, Tensor], expected: nn.Module,
     assert set(actual) == set(wanted)
     for name, parameter in actual.items():
         full = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
-        message = lambda text, name=name: f"{name}: {text}"  # noqa: E731
-        torch.testing.assert_close(
-            full.detach(), wanted[name].detach(), **(tolerance or TOLERANCE), msg=message
-        )
+        limits = (tolerance or TOLERANCE) | {"msg": lambda text, name=name: f"{name}: {text}"}
+        torch.testing.assert_close(full.detach(), wanted[name].detach(), **limits)
 
 
 def assert_equal_on_ranks(tensor: Tensor) -> None:

@@ -9,6 +9,8 @@ it has not imported; inherited files stay open until it has ended (else MPICH's 
 connection close before the process ends, and kill all ranks). It gets a launcher's signals, and SIGKILL as
 its end, but no SIGSTOP; it ends with its starter. Not for tests of launchers, of parents, and of `import
 torch`.
+
+`Server` is one that a test starts itself, perhaps in namespaces: its programs need not resemble the caller.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ import sys
 import tempfile
 import time
 import types
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,33 +46,13 @@ from typing import Any
 from . import processes
 
 SERVERS = 2
-IMPORTED = (
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor.parallel",
-    "torch.distributed.pipelining",
-    "torch.distributed.checkpoint",
-    "torch.distributed.launcher.api",
-    "pytest",
-)
+OF_TORCH = ("fsdp", "tensor.parallel", "pipelining", "checkpoint", "launcher.api")
+IMPORTED = (*(f"torch.distributed.{name}" for name in OF_TORCH), "pytest")
 MOST_FILES = 250  # in a message
+END = struct.Struct("=id")  # wait status and time.monotonic() of a program's end
 # Read at Python's start, or by torch and its libraries at import: program and server must agree on these.
-AT_START = (
-    "PYTHON",
-    "TORCH_",
-    "PYTORCH_",
-    "OMP_",
-    "GOMP_",
-    "KMP_",
-    "MKL_",
-    "OPENBLAS_",
-    "CUDA_",
-    "LD_",
-    "MALLOC_",
-    "GLIBC_",
-    "LANG",
-    "LC_",
-    "TZ",
-)
+AT_START = ("PYTHON", "TORCH_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_")
+AT_START += ("CUDA_", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "TZ")
 NOT_AT_START = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_DEVICE_BACKEND_AUTOLOAD"}
 
 
@@ -79,29 +62,105 @@ def python() -> str:
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     sockets = [folder / str(number) for number in range(SERVERS)]
-    end, _ours = os.pipe()  # a server ends when the other end is closed everywhere
-    servers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "support.warm", str(path)],
-            stdin=end,
-            cwd=Path(__file__).parents[1],
-            env=processes.clean_environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0"),
-            start_new_session=True,
-        )
-        for path in sockets
-    ]
+    end, _ours = os.pipe()
+    servers = {path: start_server(path, end) for path in sockets}
     os.close(end)
     client = Path(__file__).with_name("warm_client.py")
     command = [sys._base_executable, "-IS", client, sys.executable, *sockets]  # type: ignore[attr-defined]
     program = folder / "python"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} -- "$@"\n')
     program.chmod(0o700)
-    until = time.monotonic() + processes.PATIENCE * 60
-    while not all(path.exists() for path in sockets):
-        assert all(server.poll() is None for server in servers), "a server of tests/support/warm.py has ended"
-        assert time.monotonic() < until, "a server of tests/support/warm.py does not start"
-        time.sleep(0.05)
+    wait_for(servers)
     return str(program)
+
+
+def start_server(path: Path, end: int, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    """At the socket `path`, by a command behind `prefix`; it ends when the pipe with this `end` is closed."""
+    change = ["sh", "-c", 'cd "$0" && exec "$@"', str(Path(__file__).parents[1])]  # a prefix may change it
+    environment = processes.clean_environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    command = [*prefix, *change, sys.executable, "-m", "support.warm", str(path)]
+    return subprocess.Popen(command, stdin=end, env=environment, start_new_session=True)
+
+
+def wait_for(servers: Mapping[Path, subprocess.Popen[bytes]]) -> None:
+    until = time.monotonic() + processes.TIMEOUT_FACTOR * 60
+    while not all(path.exists() for path in servers):
+        assert all(server.poll() is None for server in servers.values()), (
+            "a server of tests' programs has ended"
+        )
+        assert time.monotonic() < until, "a server of tests' programs does not start"
+        time.sleep(0.05)
+
+
+class Child:
+    """A program in a child of a Server."""
+
+    def __init__(self, client: socket.socket) -> None:
+        self._client = client
+        self._ended: tuple[int, float] | None = None
+
+    def kill(self, number: int) -> None:
+        with contextlib.suppress(OSError):  # it has ended
+            self._client.send(bytes([number]))
+
+    def wait(self, until: float) -> tuple[int, float] | None:
+        """(status, negative for a signal; time.monotonic() at its end), None: it runs at `until`."""
+        left = max(0.0, until - time.monotonic())
+        if self._ended is None and select.select([self._client], [], [], left)[0]:
+            answer = self._client.recv(END.size)
+            assert len(answer) == END.size, "the server of tests' programs has ended"
+            status, at = END.unpack(answer)
+            self._ended = os.waitstatus_to_exitcode(status), at
+            self._client.close()
+        return self._ended
+
+    def close(self) -> None:
+        """Ends it."""
+        self._client.close()
+
+
+class Server:
+    """A context manager. Its programs end with the block."""
+
+    def __init__(self, prefix: Sequence[str] = ()) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="warm-")
+        self._path = Path(self._folder.name) / "socket"
+        end, self._ours = os.pipe()
+        self._process = start_server(self._path, end, prefix)
+        os.close(end)
+        self._children: list[Child] = []
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Child:
+        wait_for({self._path: self._process})
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(str(self._path))
+        what = {
+            "arguments": list(arguments), "environment": dict(environment), "folder": os.getcwd(),
+            "files": [0, 1, 2], "umask": 0o022, "cores": list(os.sched_getaffinity(0)),
+            "executable": sys.executable, "anywhere": True,
+        }  # fmt: skip
+        request = marshal.dumps(what)
+        with open(os.devnull) as null, open(log, "a") as output:
+            files = [null.fileno(), output.fileno(), output.fileno()]
+            socket.send_fds(client, [struct.pack("=I", len(request))], files)
+            client.sendall(request)
+        assert client.recv(1) == b"y", "the server of tests' programs refuses one"
+        self._children.append(Child(client))
+        return self._children[-1]
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for child in self._children:
+            child.close()
+        os.close(self._ours)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
 
 
 class Request:
@@ -123,9 +182,13 @@ class Request:
         self.fits = (
             len(self._files) == len(self._what["files"])
             and (first in ("-c", "-m") or not first.startswith("-"))
-            and at_start(self._what["environment"]) == at_start(dict(os.environ))
-            and surroundings(pid) == surroundings(os.getpid())
+            and ("anywhere" in self._what or self._resembles(pid))
         )
+
+    def _resembles(self, pid: int) -> bool:
+        """Whether the caller could have started it with the same result."""
+        same = at_start(self._what["environment"]) == at_start(dict(os.environ))
+        return same and surroundings(pid) == surroundings(os.getpid())
 
     def close(self) -> None:
         for fd in self._files:
@@ -179,11 +242,8 @@ def surroundings(pid: int) -> tuple[object, ...]:
     """Namespaces, control groups and limits, which a child has from the server."""
     folder = Path(f"/proc/{pid}")
     limits = [resource.prlimit(pid, number) for number in range(resource.RLIMIT_AS + 1)]
-    return (
-        limits,
-        [os.readlink(path) for path in sorted(folder.glob("ns/*"))],
-        (folder / "cgroup").read_text(),
-    )
+    namespaces = [os.readlink(path) for path in sorted(folder.glob("ns/*"))]
+    return limits, namespaces, (folder / "cgroup").read_text()
 
 
 def writer(fd: int, errors: str) -> io.TextIOWrapper:
@@ -247,7 +307,7 @@ def forked(client: socket.socket) -> Request:
         os.killpg(program, signal.SIGKILL)
     status = os.waitpid(program, 0)[1]
     with contextlib.suppress(OSError):
-        client.send(struct.pack("=i", status))
+        client.send(END.pack(status, time.monotonic()))
     os._exit(0)
 
 

@@ -35,17 +35,12 @@ def hand_over(server, files):
     """Whether the server runs the program."""
     mask = os.umask(0)
     os.umask(mask)
-    request = marshal.dumps(
-        {
-            "arguments": ARGUMENTS,
-            "environment": dict(os.environ),
-            "folder": os.getcwd(),
-            "files": files,
-            "umask": mask,
-            "cores": list(os.sched_getaffinity(0)),
-            "executable": os.path.join(os.path.dirname(SERVERS[0]), "python"),
-        }
-    )
+    what = {
+        "arguments": ARGUMENTS, "environment": dict(os.environ), "folder": os.getcwd(), "files": files,
+        "umask": mask, "cores": list(os.sched_getaffinity(0)),
+        "executable": os.path.join(os.path.dirname(SERVERS[0]), "python"),
+    }  # fmt: skip
+    request = marshal.dumps(what)
     socket.send_fds(server, [struct.pack("=I", len(request))], files)
     server.sendall(request)
     return server.recv(1) == b"y"
@@ -65,11 +60,11 @@ def stand_for_it(server, parent):
     if server in select.select([server, parent], [], [])[0]:
         ended = "its server has"
         with contextlib.suppress(OSError):
-            answer = server.recv(4)
-    if len(answer) < 4:
+            answer = server.recv(12)
+    if len(answer) < 12:
         os.write(2, f"{sys.argv[0]}: ends the program, since {ended} ended\n".encode())
         end_as(signal.SIGKILL)
-    end_as(struct.unpack("=i", answer)[0])
+    end_as(struct.unpack("=id", answer)[0])
 
 
 def end_as(status):

@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import torch.distributed as dist
 
 
@@ -10,3 +12,16 @@ def exception_of(work):
     except RuntimeError as error:
         return error
     return None
+
+
+def wait_all(*works):
+    """None is a synchronous call's."""
+    for work in works:
+        if work is not None:
+            work.wait()
+
+
+def in_threads(function, arguments):
+    """Calls function(a) for each of the arguments in a thread of its own; raises the first exception."""
+    with ThreadPoolExecutor(len(arguments)) as pool:
+        list(pool.map(function, arguments))

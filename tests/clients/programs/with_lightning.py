@@ -25,16 +25,10 @@ torch.manual_seed(1)
 model, data = Regression(), torch.randn(64, 8)
 ranks = int(os.environ["WORLD_SIZE"])  # set under any launcher by `import torch`
 trainer = Trainer(
-    accelerator="cpu",
-    devices=ranks,
-    strategy=DDPStrategy(process_group_backend=sys.argv[1]),
-    plugins=[TorchElasticEnvironment()],
-    max_epochs=1,
-    logger=False,
-    enable_checkpointing=False,
-    enable_progress_bar=False,
-    enable_model_summary=False,
-)
+    accelerator="cpu", devices=ranks, strategy=DDPStrategy(process_group_backend=sys.argv[1]),
+    plugins=[TorchElasticEnvironment()], max_epochs=1, logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, enable_model_summary=False,
+)  # fmt: skip
 trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=32 // ranks))
 backend = torch.distributed.get_backend()
 weights = model.layer.weight.flatten().tolist()

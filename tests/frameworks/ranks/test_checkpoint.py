@@ -1,7 +1,5 @@
 """torch.distributed.checkpoint: saved from shards, loaded into other shards and into one process."""
 
-import threading
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -44,6 +42,14 @@ def state_of(model, optimizer):
     return {"model": parameters, "optimizer": moments}
 
 
+def loaded(model, folder):
+    """The model with the saved parameters."""
+    state = {"model": get_model_state_dict(model)}
+    dcp.load(state, checkpoint_id=folder / "saved")
+    set_model_state_dict(model, state["model"])
+    return model
+
+
 def test_sharded_training_goes_on_where_it_stopped(size, folder):
     dcp.save(state_of(*trained()), checkpoint_id=folder / "saved")
 
@@ -57,27 +63,17 @@ def test_sharded_training_goes_on_where_it_stopped(size, folder):
 
     # The same files in one process without a process group, and by DDP.
     alone = new_model(seed=99)
-    whole = {"model": alone.state_dict()}
-    dcp.load(whole, checkpoint_id=folder / "saved", no_dist=True)
+    dcp.load({"model": alone.state_dict()}, checkpoint_id=folder / "saved", no_dist=True)
     assert_same_model(alone, train_alone(size))
-    replicated = DDP(new_model(seed=99))
-    part = {"model": get_model_state_dict(replicated)}
-    dcp.load(part, checkpoint_id=folder / "saved")
-    set_model_state_dict(replicated, part["model"])
-    assert_same_model(replicated.module, alone)
+    assert_same_model(loaded(DDP(new_model(seed=99)), folder).module, alone)
 
 
 @pytest.mark.mesh
 def test_two_dimensional_shards_are_read_into_one_dimension(folder):
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    model = sharded(mesh=mesh)
+    model = sharded(mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
     train(model, sgd(model))
     dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=folder / "saved")
-    other = sharded(seed=99)
-    state = {"model": get_model_state_dict(other)}
-    dcp.load(state, checkpoint_id=folder / "saved")
-    set_model_state_dict(other, state["model"])
-    assert_same_model(other, train_alone(4))
+    assert_same_model(loaded(sharded(seed=99), folder), train_alone(4))
 
 
 def test_async_save_while_training_goes_on(size, folder):
@@ -99,39 +95,9 @@ def test_async_save_while_training_goes_on(size, folder):
     response.result()
     assert_same_model(model, train_alone(size, STEPS + steps), rtol=1e-8, atol=1e-10)
 
-    other = sharded(seed=99)
-    state = {"model": get_model_state_dict(other)}
-    dcp.load(state, checkpoint_id=folder / "saved")
-    set_model_state_dict(other, state["model"])
-    assert_same_model(other, train_alone(size))  # the parameters at the time of the call
+    # The parameters at the time of the call.
+    assert_same_model(loaded(sharded(seed=99), folder), train_alone(size))
     dist.destroy_process_group(saving)
-
-
-def test_collectives_of_a_checkpoint_in_a_thread(rank, size):
-    """The planner's calls in a thread, while the main thread sums on the default group."""
-    group, failures = dist.new_group(), []
-
-    def planner():
-        try:
-            for turn in range(10):
-                plans = [None] * size if rank == 0 else None
-                dist.gather_object({"rank": rank, "turn": turn}, plans, group=group)
-                merged = [f"{turn}:{p['rank']}" for p in plans] if rank == 0 else None
-                mine = [None]
-                dist.scatter_object_list(mine, merged, group=group)
-                assert mine == [f"{turn}:{rank}"]
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=planner)
-    thread.start()
-    for turn in range(100):
-        tensor = torch.full((1000,), float(turn + rank))
-        dist.all_reduce(tensor)
-        assert (tensor == size * turn + sum(range(size))).all()
-    thread.join()
-    assert not failures, failures
-    dist.destroy_process_group(group)
 
 
 def test_full_state_dict(rank, size):

@@ -11,6 +11,7 @@ from support.training import (
     STEPS,
     assert_same_model,
     batch,
+    descend,
     loss_of,
     new_model,
     sgd,
@@ -79,7 +80,5 @@ def test_fsdp2(rank, size):
     optimizer = sgd(model)
     compiled = torch.compile(model, backend="aot_eager")
     for step in range(STEPS):
-        loss_of(compiled(batch(rank, step))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(optimizer, loss_of(compiled(batch(rank, step))))
     assert_same_model(model, train_alone(size))

@@ -11,6 +11,7 @@ from support.training import (
     assert_equal_on_ranks,
     assert_same_model,
     batch,
+    descend,
     loss_of,
     new_model,
     sgd,
@@ -22,6 +23,11 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 
+ddp_arguments = pytest.mark.parametrize(
+    "arguments",
+    [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}],
+    ids=lambda a: "".join(a) or "plain",
+)
 TINY_BUCKETS = {"bucket_cap_mb": 0.002}  # several buckets even for this model
 
 
@@ -30,11 +36,7 @@ def different_on_each_rank():
 
 
 @pytest.mark.detail
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}],
-    ids=lambda a: "".join(a) or "plain",
-)
+@ddp_arguments
 def test_equals_one_process(size, arguments):
     model = DDP(different_on_each_rank(), **TINY_BUCKETS, **arguments)
     train(model, sgd(model))
@@ -53,11 +55,7 @@ class WithComplexLayer(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}],
-    ids=lambda a: "".join(a) or "plain",
-)
+@ddp_arguments
 def test_complex_parameters(rank, size, dtype, arguments):
     torch.manual_seed(5)
     alone = WithComplexLayer(dtype)
@@ -77,9 +75,7 @@ def test_unused_parameters(rank, size):
     model = DDP(different_on_each_rank(), find_unused_parameters=True, **TINY_BUCKETS)
     optimizer = sgd(model)
     for step in range(STEPS):
-        loss_of(model(batch(rank, step), branch=used(rank, step))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(optimizer, loss_of(model(batch(rank, step), branch=used(rank, step))))
     assert_same_model(model.module, train_alone(size, branch=used))
 
 
@@ -102,11 +98,10 @@ def bf16_hook(group, bucket):
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
-@pytest.mark.parametrize(
-    "hook",
-    [default_hooks.allreduce_hook, default_hooks.fp16_compress_hook, bf16_hook],
-    ids=lambda h: h.__name__,
-)
+HOOKS = [default_hooks.allreduce_hook, default_hooks.fp16_compress_hook, bf16_hook]
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda h: h.__name__)
 def test_hooks_give_what_gloo_gives(gloo, size, hook):
     """Bit for bit with two ranks: a sum of two rounds once in any order."""
     trained = []
@@ -133,15 +128,12 @@ def test_power_sgd(rank, size):
     """Its callback waits for a second allreduce. With one row per rank, a matrix's gradient has rank `size`,
     so an approximation of that rank is exact."""
     model = DDP(different_on_each_rank())
-    state = powerSGD_hook.PowerSGDState(
-        None, matrix_approximation_rank=size, start_powerSGD_iter=2, min_compression_rate=1
-    )
+    limits = {"matrix_approximation_rank": size, "start_powerSGD_iter": 2, "min_compression_rate": 1}
+    state = powerSGD_hook.PowerSGDState(None, **limits)
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     optimizer = sgd(model)
     for step in range(5):
-        loss_of(model(batch(rank, step, rows=1))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(optimizer, loss_of(model(batch(rank, step, rows=1))))
     before, after = state.total_numel_before_compression, state.total_numel_after_compression
     assert 0 < after < before / 2
     assert_same_model(model.module, train_alone(size, steps=5, rows=1), rtol=1e-6, atol=1e-8)
@@ -152,9 +144,7 @@ def test_join_with_uneven_inputs(rank, size):
     optimizer = sgd(model)
     with Join([model]):
         for step in range(2 + 2 * rank):
-            loss_of(model(batch(rank, step))).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            descend(optimizer, loss_of(model(batch(rank, step))))
     alone = new_model()
     reference = sgd(alone)
     for step in range(2 * size):

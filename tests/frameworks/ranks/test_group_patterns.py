@@ -5,6 +5,7 @@ import datetime
 import pytest
 import torch
 import torch.distributed as dist
+from support.works import wait_all
 
 
 def total(ranks):
@@ -82,23 +83,9 @@ def test_rings_of_messages(rank, size):
             dist.P2POp(dist.isend, backward, before),
             dist.P2POp(dist.irecv, from_after, after),
         ])  # fmt: skip
-        for work in works:
-            work.wait()
+        wait_all(*works)
         forward, backward = from_before, from_after
         assert (forward == (rank - step) % size).all() and (backward == (rank + step) % size).all()
-
-
-def test_blocking_collective_inside_a_callback(size):
-    """A Future's callback that waits for further collectives: Gloo would block the thread that they need."""
-
-    def again(future):
-        tensor = future.value()[0]
-        for _ in range(3):
-            dist.all_reduce(tensor)
-        return tensor
-
-    future = dist.all_reduce(torch.ones(1000), async_op=True).get_future().then(again)
-    assert (future.wait() == float(size) ** 4).all()
 
 
 def test_monitored_barrier_is_refused_by_torch():

@@ -36,10 +36,8 @@ def test_object_collectives(rank, size):
         dist.broadcast_object_list(objects, src=root)
         same(objects[0], root)
         assert objects[1:] == ["second", None]
-        received = [None]
-        dist.scatter_object_list(
-            received, [thing(r) for r in range(size)] if rank == root else None, src=root
-        )
+        received, sent = [None], [thing(r) for r in range(size)] if rank == root else None
+        dist.scatter_object_list(received, sent, src=root)
         same(received[0], rank)
     if rank == 0:
         dist.send_object_list([thing(0), 5], dst=1)
@@ -87,9 +85,8 @@ def test_functional_collectives(rank, size):
     parts = funcol.reduce_scatter_tensor_coalesced(several, "sum", [0, 0], group)
     for actual, expected in zip(parts, totals, strict=True):
         assert_exact(actual, expected.chunk(size)[rank])
-    assert_exact(
-        funcol.all_to_all_single(x, None, None, group), torch.cat([e.chunk(size)[rank] for e in every])
-    )
+    swapped = funcol.all_to_all_single(x, None, None, group)
+    assert_exact(swapped, torch.cat([e.chunk(size)[rank] for e in every]))
     # rank r sends r + d rows to rank d
     sends, receives = [rank + d for d in range(size)], [r + rank for r in range(size)]
     rows = [[torch.full((r + d,), 10.0 * r + d) for d in range(size)] for r in range(size)]
@@ -150,26 +147,18 @@ def test_gradients_of_distributed_nn(rank, size):
     zeros = torch.zeros(4, 2, dtype=torch.float64)
     f = autograd_form
     assert_exact(gradient(lambda x: [f.all_reduce(x.clone())], rank), ones * weights)
-    assert_exact(
-        gradient(lambda x: [f.broadcast(x.clone(), 0)], rank), ones * weights if rank == 0 else zeros
-    )
-    assert_exact(
-        gradient(lambda x: [f.reduce(x.clone(), 0)] if rank == 0 else [f.reduce(x.clone(), 0) * 0], rank),
-        ones,
-    )
+    broadcast = gradient(lambda x: [f.broadcast(x.clone(), 0)], rank)
+    assert_exact(broadcast, ones * weights if rank == 0 else zeros)
+    assert_exact(gradient(lambda x: [f.reduce(x.clone(), 0) * (rank == 0)], rank), ones)
     assert_exact(gradient(lambda x: f.all_gather(x), rank), ones * weights)
     rows = torch.cat([torch.full((4 // size, 2), 1.0 + r, dtype=torch.float64) for r in range(size)])
 
     def chunks(x):
         return list(x.chunk(size))
 
-    def empty(x):
-        return [torch.empty_like(c) for c in chunks(x)]
-
-    assert_exact(
-        gradient(lambda x: [f.reduce_scatter(torch.empty_like(chunks(x)[0]), chunks(x))], rank), rows
-    )
-    assert_exact(gradient(lambda x: f.all_to_all(empty(x), chunks(x)), rank), rows)
+    part = torch.empty(4 // size, 2, dtype=torch.float64)
+    assert_exact(gradient(lambda x: [f.reduce_scatter(part.clone(), chunks(x))], rank), rows)
+    assert_exact(gradient(lambda x: f.all_to_all([part.clone() for _ in range(size)], chunks(x)), rank), rows)
     assert_exact(gradient(lambda x: [f.all_to_all_single(torch.empty_like(x), x)], rank), rows)
     gathered = gradient(lambda x: f.gather(x, 0) if rank == 0 else [t * 0 for t in f.gather(x, 0)], rank)
     assert_exact(gathered, ones)

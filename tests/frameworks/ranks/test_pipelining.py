@@ -44,9 +44,8 @@ def test_schedule(rank, size, kind):
         x, target = data(step)
         losses = []
         last = rank == size - 1
-        output = schedule.step(
-            *([x] if rank == 0 else []), **({"target": target, "losses": losses} if last else {})
-        )
+        given = {"target": target, "losses": losses} if last else {}
+        output = schedule.step(*([x] if rank == 0 else []), **given)
         expected = alone(x)
         loss = loss_of(expected, target)
         loss.backward()

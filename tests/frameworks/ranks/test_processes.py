@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-from support.training import assert_same_model, batch, loss_of, new_model, sgd, train_alone
+from support.training import assert_same_model, batch, descend, loss_of, new_model, sgd, train_alone
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -33,14 +33,11 @@ def test_training_with_workers(rank, size, method, workers):
     optimizer = sgd(model)
     sampler = DistributedSampler(Rows(size), shuffle=False)
     work = dist.all_reduce(torch.ones(1 << 16), async_op=True)  # in flight while the workers start
-    loader = DataLoader(
-        Rows(size), ROWS, sampler=sampler, num_workers=workers, multiprocessing_context=method
-    )
+    how = {"num_workers": workers, "multiprocessing_context": method}
+    loader = DataLoader(Rows(size), ROWS, sampler=sampler, **how)
     steps = 0
     for x in loader:
-        loss_of(model(x)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(optimizer, loss_of(model(x)))
         steps += 1
     work.wait()
     assert steps == STEPS

@@ -66,9 +66,8 @@ def test_fsdp2_divide_factor_is_premul_sum(size):
 
 def test_fsdp2_bf16_is_that_of_one_process_bit_for_bit(rank, size):
     """Parameters cast to bf16, gradients averaged in bf16: float32 inside, one rounding."""
-    model = shard(
-        new_model(dtype=torch.float32), mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)
-    )
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)
+    model = shard(new_model(dtype=torch.float32), mp_policy=policy)
     loss_of(model(batch(rank, 0).float())).backward()
     gradients = []
     for other in range(size):
@@ -122,13 +121,8 @@ def test_hsdp():
 @pytest.mark.parametrize("strategy", [ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP])
 @pytest.mark.parametrize("original", [True, False], ids=["original", "flat"])
 def test_fsdp1(size, strategy, original):
-    model = FSDP(
-        new_model(),
-        sharding_strategy=strategy,
-        auto_wrap_policy=ModuleWrapPolicy({Linear}),
-        device_id=torch.device("cpu"),
-        use_orig_params=original,
-    )
+    wraps = {"auto_wrap_policy": ModuleWrapPolicy({Linear}), "device_id": torch.device("cpu")}
+    model = FSDP(new_model(), sharding_strategy=strategy, use_orig_params=original, **wraps)
     train(model, sgd(model))
     with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig()):
         assert_same_model(model.state_dict(), train_alone(size))
@@ -136,14 +130,9 @@ def test_fsdp1(size, strategy, original):
 
 @pytest.mark.mesh
 def test_fsdp1_hybrid():
-    mesh = init_device_mesh("cpu", (2, 2))
-    model = FSDP(
-        new_model(),
-        sharding_strategy=ShardingStrategy.HYBRID_SHARD,
-        device_mesh=mesh,
-        device_id=torch.device("cpu"),
-        use_orig_params=True,
-    )
+    where = {"device_mesh": init_device_mesh("cpu", (2, 2)), "device_id": torch.device("cpu")}
+    strategy = ShardingStrategy.HYBRID_SHARD
+    model = FSDP(new_model(), sharding_strategy=strategy, use_orig_params=True, **where)
     train(model, sgd(model))
     with FSDP.summon_full_params(model):
         assert_same_model({n.removeprefix("_fsdp_wrapped_module."): p for n, p in model.named_parameters()},
@@ -155,9 +144,8 @@ def test_fsdp1_hybrid():
 
 def test_zero_redundancy_optimizer(rank, size):
     model = DDP(new_model())
-    optimizer = ZeroRedundancyOptimizer(
-        model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9, parameters_as_bucket_view=True
-    )
+    settings = {"lr": 0.1, "momentum": 0.9, "parameters_as_bucket_view": True}
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, **settings)
     train(model, optimizer)
     alone = train_alone(size)
     assert_same_model(model.module, alone)

@@ -5,7 +5,16 @@ import itertools
 import pytest
 import torch
 import torch.distributed as dist
-from support.training import TOLERANCE, assert_same_model, batch, loss_of, new_model, sgd, train_alone
+from support.training import (
+    TOLERANCE,
+    assert_same_model,
+    batch,
+    descend,
+    loss_of,
+    new_model,
+    sgd,
+    train_alone,
+)
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -114,12 +123,10 @@ PLANS = {
 @pytest.mark.parametrize("plan", PLANS)
 def test_tensor_parallel(size, plan):
     mesh = init_device_mesh("cpu", (size,))
-    alone = Layers()
-    steps = dict(PLANS[plan])
-    model = Layers()
+    alone, model = Layers(), Layers()
     if plan == "sequence":
         parallelize_module(model, mesh, {"up": ColwiseParallel(use_local_output=True)})
-    parallelize_module(model, mesh, steps)
+    parallelize_module(model, mesh, PLANS[plan])
     torch.manual_seed(9)
     x = torch.randn(3, 4, 16, dtype=torch.float64)
     expected = alone(x)
@@ -150,8 +157,6 @@ def test_tensor_parallel_inside_fsdp2():
     fully_shard(model, mesh=mesh["data"])
     optimizer = sgd(model)
     for step in range(3):
-        loss_of(model(batch(mesh.get_local_rank("data"), step))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        descend(optimizer, loss_of(model(batch(mesh.get_local_rank("data"), step))))
     assert_same_model(model, train_alone(2))
     assert dist.get_world_size() == 4

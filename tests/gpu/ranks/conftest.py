@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items):
         if not ON_CUDA and item.get_closest_marker("cuda"):
             item.add_marker(pytest.mark.skip(reason=f"CUDA only, and the tensors are on the {DEVICE.type}"))
         if not ON_SIMGPU and item.get_closest_marker("simulated"):
-            item.add_marker(pytest.mark.skip(reason="simulated only, no other device does as it is told"))
+            item.add_marker(pytest.mark.skip(reason="simulated only, tests do not control another device"))
         if not HAS_STREAMS and item.get_closest_marker("streams"):
             item.add_marker(pytest.mark.skip(reason="only on a device with streams"))
 

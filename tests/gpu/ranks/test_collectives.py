@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.gpu import COUNTS, DEVICE, DTYPES, check, inputs, reduced, reductions
+from support.works import wait_all
 
 pytestmark = [
     pytest.mark.parametrize("count", COUNTS),
@@ -23,8 +24,7 @@ def block_of(count, size):
 
 def finish(work):
     """Waits for an asynchronous call's Work; a synchronous call returns None."""
-    if work is not None:
-        work.wait()
+    wait_all(work)
 
 
 def test_reductions(rank, size, dtype, count):
@@ -116,21 +116,17 @@ def test_exchange(rank, size, dtype, count):
     check(output, reduced([row[rank] for row in parts], dist.ReduceOp.SUM))
 
 
+@pytest.mark.ranks(2)
 def test_messages(rank, size, dtype, count):
-    if size == 1:
-        return
     everyone = inputs(dtype, count, size)
     mine, right, left = everyone[rank].to(DEVICE), (rank + 1) % size, (rank - 1) % size
 
     output = filled(count, dtype)
-    works = [dist.isend(mine, right), dist.irecv(output, left)]
-    for work in works:
-        work.wait()
+    wait_all(dist.isend(mine, right), dist.irecv(output, left))
     check(output, everyone[left])
     output = filled(count, dtype)
     calls = [dist.P2POp(dist.isend, mine, right), dist.P2POp(dist.irecv, output, left)]
-    for work in dist.batch_isend_irecv(calls):
-        work.wait()
+    wait_all(*dist.batch_isend_irecv(calls))
     check(output, everyone[left])
     output = filled(count, dtype)
     if rank % 2 == 0 and rank + 1 < size:
@@ -150,6 +146,5 @@ def test_messages_to_oneself(rank, size, dtype, count, order):
     if order == "receive first":
         calls.reverse()
     works = dist.batch_isend_irecv(calls) if order == "batch" else [c.op(c.tensor, rank) for c in calls]
-    for work in works:
-        work.wait()
+    wait_all(*works)
     check(output, mine.cpu())

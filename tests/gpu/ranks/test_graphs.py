@@ -10,32 +10,27 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.gpu import (
+    COUNT,
     DEVICE,
     ON_CUDA,
     ON_SIMGPU,
     captured,
     check,
+    full,
     late,
     new_graph,
     note,
+    on_device,
     streams,
     synchronize,
     use,
 )
+from support.works import wait_all
 from torch.nn.parallel import DistributedDataParallel
 
 pytestmark = pytest.mark.streams
 BLOCKING = os.environ.get("MPI_GDR_BLOCKING_WAIT") == "on"
 SHARED = os.environ.get("MPI_GDR_IPC", "auto") != "off"
-COUNT = 3000
-
-
-def full(value, count=COUNT):
-    return torch.full((count,), float(value))
-
-
-def on_device(value, count=COUNT):
-    return full(value, count).to(DEVICE)
 
 
 @pytest.fixture(autouse=True)
@@ -86,13 +81,12 @@ class Several:
         total = 2 * sum(values) + 1
         check(self.total, full(total, count))
         check(self.mean, full(total + sum(values) / size, count), rounds=True)
-        check(self.blocks, torch.tensor([float(v) for v in values]).repeat_interleave(count))
+        by_rank = torch.tensor([float(v) for v in values])
+        check(self.blocks, by_rank.repeat_interleave(count))
         check(self.swapped, full(values[rank] + 1, size * count))
         part = 2 * 3 * size * values[rank]
         check(self.part, full(part, count))
-        check(
-            self.routed, torch.tensor([float(v) for v in values]).repeat_interleave(torch.tensor(self.parts))
-        )
+        check(self.routed, by_rank.repeat_interleave(torch.tensor(self.parts)))
         check(self.result, full(values[-1] + 5 + part, count))
 
 
@@ -218,8 +212,7 @@ def test_groups_in_one_graph(rank, size):
     with captured(graph):
         one, two = tensor * 1, tensor * 2
         works = [dist.all_reduce(one, async_op=True), dist.all_reduce(two, group=pair, async_op=True)]
-        for work in reversed(works):
-            work.wait()
+        wait_all(*reversed(works))
         result = one + two
     for i in range(30):
         tensor.fill_(i)
@@ -293,12 +286,8 @@ def test_what_cannot_be_captured(rank, size):
                 with pytest.raises(ValueError, match=r"all_reduce: .*cannot replay.*uses messages"):
                     dist.all_reduce(tensor)
                 with pytest.raises(ValueError, match=r"all_to_all.*: .*cannot replay.*uses messages"):
-                    dist.all_to_all_single(
-                        torch.zeros_like(tensor),
-                        tensor,
-                        [0] * (size - 1) + [COUNT],
-                        [0] * (size - 1) + [COUNT],
-                    )
+                    splits = [0] * (size - 1) + [COUNT]
+                    dist.all_to_all_single(torch.zeros_like(tensor), tensor, splits, splits)
         if BLOCKING:
             with pytest.raises(ValueError, match=r"all_reduce: .*BLOCKING_WAIT"):
                 dist.all_reduce(tensor)
@@ -328,12 +317,8 @@ def test_a_group_that_has_not_been_used(rank, size):
     group, other = dist.new_group(), dist.new_group()
     tensor = on_device(1)
     if size > 1:  # on the device, but not a collective
-        works = [
-            dist.isend(tensor, (rank + 1) % size, group=other),
-            dist.irecv(on_device(0), (rank - 1) % size, group=other),
-        ]
-        for work in works:
-            work.wait()
+        send = dist.isend(tensor, (rank + 1) % size, group=other)
+        wait_all(send, dist.irecv(on_device(0), (rank - 1) % size, group=other))
     with captured(new_graph()):
         tensor * 2
         with pytest.raises(ValueError, match=r"has not been used on .*: run one collective of it"):
@@ -358,10 +343,9 @@ def test_a_result_without_a_waiter(rank, size):
     check(tensor, full(size))
 
 
+@pytest.mark.ranks(2)
 def test_a_replay_that_hangs_ends_with_its_group(rank, size):
     """Only rank 0 replays."""
-    if size == 1:
-        return
     group = dist.new_group()
     tensor = on_device(1)
     dist.all_reduce(tensor, group=group)

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from support import training
 from support.gpu import DEVICE, check, late
 from support.gpu_training import check_model, train
+from support.works import wait_all
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -131,8 +132,7 @@ def test_the_first_collective_beside_a_message_that_is_awaited(rank, size):
 @pytest.mark.parametrize("is_async", [False, True])
 def test_collectives(rank, size, is_async):
     def finish(work):
-        if work:
-            work.wait()
+        wait_all(work)
 
     for count in (1, 1000, 300_001):
         whole = full(count, rank)
@@ -197,11 +197,8 @@ def test_ddp_takes_its_buckets_from_it(size, views, monkeypatch):
 
     def hook(state, bucket):
         buckets.append(bucket.buffer())
-        return (
-            dist.all_reduce(bucket.buffer().div_(size), async_op=True)
-            .get_future()
-            .then(lambda done: done.value()[0])
-        )
+        future = dist.all_reduce(bucket.buffer().div_(size), async_op=True).get_future()
+        return future.then(lambda done: done.value()[0])
 
     model = training.new_model().to(DEVICE)
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=views)
@@ -242,9 +239,7 @@ def test_a_steady_step_of_fsdp2_waits_for_no_device(rank, size):
     batch = torch.ones(4, 512, device=DEVICE)
 
     def step():
-        model(batch).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        training.descend(optimizer, model(batch).sum())
         torch.accelerator.current_stream().synchronize()
         deadline = time.monotonic() + 60
         while memory_of(taken[0])[0] > idle:  # memory in use by operations is not free

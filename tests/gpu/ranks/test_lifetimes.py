@@ -7,26 +7,20 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.gpu import (
+    COUNT,
     DEVICE,
     HAS_STREAMS,
     allocate_and_free,
     check,
+    full,
     late,
+    on_device,
     sleep,
     streams,
     synchronize,
     use,
 )
-
-COUNT = 6000
-
-
-def full(value, count=COUNT):
-    return torch.full((count,), float(value))
-
-
-def on_device(value, count=COUNT):
-    return full(value, count).to(DEVICE)
+from support.works import wait_all
 
 
 def churn(times=3):
@@ -95,10 +89,9 @@ def test_waiting_on_another_stream_than_that_of_the_call(rank, size, kind):
 
 
 @pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.ranks(2)
 def test_messages_without_a_waiter(rank, size, strided):
     """The target is freed and its memory reused while the message is copied there."""
-    if size == 1:
-        return
     right, left = (rank + 1) % size, (rank - 1) % size
     count = 2 * COUNT if strided else COUNT
     for _ in range(5):
@@ -112,18 +105,16 @@ def test_messages_without_a_waiter(rank, size, strided):
         for _ in range(15):
             time.sleep(0.002)
             others.append(torch.full((count,), 3.0, device=DEVICE))
-        for work in works:
-            work.wait()
+        wait_all(*works)
         synchronize()
         check(second, full(left))
         for other in others:
             check(other, full(3, len(other)))
 
 
+@pytest.mark.ranks(2)
 def test_messages_in_crossed_order(rank, size):
     """A is received before B is, but arrives only after a message sent once B has arrived."""
-    if size == 1:
-        return
     peer = rank ^ 1
     if peer >= size:
         return
@@ -144,28 +135,23 @@ def test_messages_in_crossed_order(rank, size):
             churn()
 
 
+@pytest.mark.ranks(2)
 def test_hundreds_of_messages(rank, size):
-    if size == 1:
-        return
     right, left = (rank + 1) % size, (rank - 1) % size
     outputs = [torch.zeros(10 + i, device=DEVICE) for i in range(300)]
     receives = [dist.irecv(output, left, tag=i) for i, output in enumerate(outputs)]
     sleep(30)
-    sends = [
-        dist.isend(torch.full((10 + i,), float(rank + i), device=DEVICE), right, tag=i) for i in range(300)
-    ]
+    sends = [dist.isend(on_device(rank + i, 10 + i), right, tag=i) for i in range(300)]
     for i in reversed(range(300)):
         receives[i].wait()
         check(outputs[i], full(left + i, 10 + i))
-    for work in sends:
-        work.wait()
+    wait_all(*sends)
 
 
 @pytest.mark.streams
+@pytest.mark.ranks(2)
 def test_a_block_of_messages_and_collectives(rank, size):
     """No Work is kept."""
-    if size == 1:
-        return
     right, left = (rank + 1) % size, (rank - 1) % size
     group = dist.group.WORLD
     for i in range(20):
@@ -183,22 +169,19 @@ def test_a_block_of_messages_and_collectives(rank, size):
         check(total, full(i * size + sum(range(size))))
 
 
+@pytest.mark.ranks(2)
 def test_strided_messages(rank, size):
-    if size == 1:
-        return
     right, left = (rank + 1) % size, (rank - 1) % size
     for i in range(10):
         target = torch.zeros(2 * COUNT, device=DEVICE)
         works = [dist.isend(rows(rank + i), right), dist.irecv(target[::2], left)]
         churn()
-        for work in works:
-            work.wait()
+        wait_all(*works)
         check(target, torch.tensor([left + i, 0.0]).repeat(COUNT))
 
 
+@pytest.mark.ranks(2)
 def test_batches_of_messages(rank, size):
-    if size == 1:
-        return
     right, left = (rank + 1) % size, (rank - 1) % size
     for i in range(10):
         received = [torch.zeros(COUNT, device=DEVICE) for _ in range(4)]
@@ -207,8 +190,7 @@ def test_batches_of_messages(rank, size):
         works = dist.batch_isend_irecv(calls)
         del calls
         churn()
-        for work in works:
-            work.wait()
+        wait_all(*works)
         churn()
         for k, tensor in enumerate(received):
             check(tensor, full(left + k + i))
@@ -232,9 +214,7 @@ def test_other_threads_allocate_and_free(rank, size):
             kept.append(tensor + 1)
             if size > 1:
                 received = torch.zeros(COUNT, device=DEVICE)
-                works = [dist.isend(tensor, (rank + 1) % size), dist.irecv(received, (rank - 1) % size)]
-                for work in works:
-                    work.wait()
+                wait_all(dist.isend(tensor, (rank + 1) % size), dist.irecv(received, (rank - 1) % size))
                 kept.append(received + 1)
         per_round = len(kept) // 60
         for i, tensor in enumerate(kept):

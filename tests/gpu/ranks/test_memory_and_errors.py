@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from support.gpu import DEVICE, check
+from support.gpu import DEVICE, check, check_group
+from support.works import wait_all
 
 import mpi_backend
 
@@ -23,13 +24,10 @@ def test_tensors_that_are_not_contiguous(rank, size, is_async):
     for view in views:
         base.fill_(rank)
         work = dist.all_reduce(view, async_op=is_async)
-        if work:
-            work.wait()
+        wait_all(work)
         check(view, torch.full(view.shape, total(size)))
         assert int((base == total(size)).sum()) >= view.numel()
-        outputs = (
-            [torch.zeros(view.shape[::-1], device=DEVICE).t() for _ in range(size)] if view.dim() == 2 else []
-        )
+        outputs = [torch.zeros(view.shape[::-1], device=DEVICE).t() for _ in range(size)]  # all have 2 dims
         dist.all_gather(outputs, view)
         for output in outputs:
             check(output, torch.full(view.shape, total(size)))
@@ -55,9 +53,7 @@ def test_group_memory_beside_tensors_of_the_device(rank, size):
     for _ in range(5):
         shared = mpi_backend.empty(5000).fill_(rank)
         tensors = [torch.full((5000,), rank + i, device=DEVICE).float() for i in range(2)]
-        works = [dist.all_reduce(t, async_op=True) for t in (tensors[0], shared, tensors[1])]
-        for work in works:
-            work.wait()
+        wait_all(*[dist.all_reduce(t, async_op=True) for t in (tensors[0], shared, tensors[1])])
         assert (shared == total(size)).all()
         for i, tensor in enumerate(tensors):
             check(tensor, torch.full((5000,), total(size) + i * size))
@@ -120,15 +116,11 @@ WRONG = {
 def test_wrong_use(size, what):
     with pytest.raises((ValueError, RuntimeError, TypeError)):
         WRONG[what](size)
-    tensor = ones(10)
-    dist.all_reduce(tensor)
-    check(tensor, torch.full((10,), float(size)))
+    check_group(size)
 
 
 @pytest.mark.streams
 def test_tensors_of_two_devices(size):
     with pytest.raises((ValueError, RuntimeError), match=r"cpu|CPU"):
         dist.all_gather_into_tensor(ones(3 * size), ones(3, device="cpu"))
-    tensor = ones(10)
-    dist.all_reduce(tensor)
-    check(tensor, torch.full((10,), float(size)))
+    check_group(size)

@@ -22,7 +22,11 @@ from support.gpu import (
     synchronize,
     use,
 )
+from support.works import wait_all
 
+with_128_queues = pytest.mark.skipif(
+    os.environ.get("FAKECUDA_QUEUES") != "128", reason="simulated only, on a GPU with 128 hardware queues"
+)
 BLOCKED = 0.3  # seconds of the host, behind a kernel of twice that time
 
 
@@ -35,15 +39,13 @@ def full(count, value):
 def test_inputs_that_come_late_and_outputs_used_at_once(rank, size, count, is_async):
     tensor = late(count, rank)
     work = dist.all_reduce(tensor, async_op=is_async)
-    if work:
-        work.wait()
+    wait_all(work)
     doubled = tensor * 2
     tensor.fill_(-1)  # only now may the memory be written again
     check(doubled, full(count, 2 * sum(range(size))))
     blocks = torch.zeros(size * count, device=DEVICE)
     work = dist.all_gather_into_tensor(blocks, late(count, rank), async_op=is_async)
-    if work:
-        work.wait()
+    wait_all(work)
     check(blocks + 1, torch.arange(1.0, size + 1).repeat_interleave(count))
 
 
@@ -62,13 +64,10 @@ def test_outputs_used_on_another_stream(rank, size):
         check(result, full(count, size * (size + 1) / 2 + 1))
 
 
+@pytest.mark.ranks(2)
 def test_messages_behind_slow_kernels(rank, size):
-    if size == 1:
-        return
     received = torch.zeros(70_000, device=DEVICE)
-    works = [dist.isend(late(70_000, rank), (rank + 1) % size), dist.irecv(received, (rank - 1) % size)]
-    for work in works:
-        work.wait()
+    wait_all(dist.isend(late(70_000, rank), (rank + 1) % size), dist.irecv(received, (rank - 1) % size))
     check(received * 2, full(70_000, 2 * ((rank - 1) % size)))
 
 
@@ -78,9 +77,7 @@ def test_many_streams_and_groups(rank, size):
     for i in range(32):
         with use(queues[i % 4]):
             tensor = late(1000 + i, i + rank, milliseconds=1)
-            works = [dist.all_reduce(tensor, group=groups[(i + i // 4) % 4], async_op=True)]
-            for work in works:
-                work.wait()
+            wait_all(dist.all_reduce(tensor, group=groups[(i + i // 4) % 4], async_op=True))
             kept.append(tensor + 1)
     synchronize()
     for i, tensor in enumerate(kept):
@@ -100,8 +97,7 @@ def test_twelve_groups_share_our_streams(rank, size):
         received.append(torch.zeros(1000, device=DEVICE))
         works.append(dist.isend(late(1000, rank + i, 1), (rank + 1) % size, group=group))
         works.append(dist.irecv(received[-1], (rank - 1) % size, group=group))
-    for work in reversed(works):
-        work.wait()
+    wait_all(*reversed(works))
     for i in range(12):
         check(totals[i], full(60_000, i * size + sum(range(size))))
         check(received[i], full(1000, (rank - 1) % size + i))
@@ -114,8 +110,7 @@ def test_hundreds_in_flight(rank, size):
     sleep(50)
     tensors = [torch.full((1 + 37 * (i % 40),), float(rank + i), device=DEVICE) for i in range(300)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
-    for work in reversed(works):
-        work.wait()
+    wait_all(*reversed(works))
     for i, tensor in enumerate(tensors):
         check(tensor, full(len(tensor), i * size + sum(range(size))))
 
@@ -130,20 +125,9 @@ def test_allocating_and_synchronising_in_between(rank, size):
             allocate_and_free(32 + i)
         if i % 8 == 7:
             synchronize()
-    for work in works:
-        work.wait()
+    wait_all(*works)
     for i, tensor in enumerate(tensors):
         check(tensor, full(20_000, i * size + sum(range(size))))
-
-
-def test_the_caching_allocator_does_not_reuse_memory_too_early(rank, size):
-    """The input is freed and its memory requested at once."""
-    for _ in range(20):
-        output = torch.zeros(size * 10_000, device=DEVICE)
-        work = dist.all_gather_into_tensor(output, late(10_000, rank, milliseconds=1), async_op=True)
-        torch.full((10_000,), -1.0, device=DEVICE)
-        work.wait()
-        check(output, torch.arange(float(size)).repeat_interleave(10_000))
 
 
 @pytest.mark.streams
@@ -167,12 +151,6 @@ def test_waiting_does_not_block_the_host(rank, size, how):
 
 
 @pytest.mark.streams
-def test_callbacks_of_a_future_see_the_result(rank, size):
-    future = dist.all_reduce(late(1000, rank), async_op=True).get_future()
-    check(future.then(lambda f: f.value()[0] * 2).wait(), full(1000, 2 * sum(range(size))))
-
-
-@pytest.mark.streams
 def test_another_thread_frees_memory_while_messages_move(rank, size):
     """The thread waits for the device with a lock that every CUDA call takes."""
     over = threading.Event()
@@ -188,9 +166,7 @@ def test_another_thread_frees_memory_while_messages_move(rank, size):
         for i in range(5):
             received = torch.zeros(300_000, device=DEVICE)
             sent = late(300_000, i, 1)
-            works = [dist.irecv(received, (rank - 1) % size), dist.isend(sent, (rank + 1) % size)]
-            for work in works:
-                work.wait()
+            wait_all(dist.irecv(received, (rank - 1) % size), dist.isend(sent, (rank + 1) % size))
             dist.all_reduce(received)
             check(received, full(300_000, i * size))
     finally:
@@ -230,18 +206,14 @@ def collectives_beside_messages(rank, size, waiting):
 
 
 @pytest.mark.simulated
-@pytest.mark.skipif(
-    os.environ.get("FAKECUDA_QUEUES") != "128", reason="simulated only, on a GPU with 128 hardware queues"
-)
+@with_128_queues
 def test_no_stream_of_the_program_is_one_of_ours(rank, size):
     """Each stream of torch's pool waits for its own message."""
     collectives_beside_messages(rank, size, 64)
 
 
 @pytest.mark.simulated
-@pytest.mark.skipif(
-    os.environ.get("FAKECUDA_QUEUES") != "128", reason="simulated only, on a GPU with 128 hardware queues"
-)
+@with_128_queues
 def test_later_groups_get_no_blocked_stream_of_a_failed_one(rank, size):
     dist.all_reduce(torch.zeros(1, device=DEVICE), group=(failed := dist.new_group()))
     synchronize()

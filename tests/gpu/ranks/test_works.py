@@ -3,19 +3,27 @@
 import datetime
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 import torch.distributed as dist
-from support.gpu import DEVICE, check, idle, late, sleep, streams, synchronize, use
-from support.works import exception_of
+from support.gpu import (
+    COUNT,
+    DEVICE,
+    check,
+    check_on_another_stream,
+    full,
+    idle,
+    late,
+    sleep,
+    streams,
+    synchronize,
+    use,
+)
+from support.works import exception_of, in_threads, wait_all
 
-COUNT = 5000
 SLOW = 200  # milliseconds of a kernel
-
-
-def full(value, count=COUNT):
-    return torch.full((count,), float(value))
 
 
 def zeros(count=COUNT):
@@ -41,12 +49,9 @@ CALLS = {
     "scatter": lambda t, n, r: dist.scatter(zeros(), [t] * n if r == 0 else None, 0, async_op=True),
     "not contiguous": lambda t, n, r: dist.all_reduce(t[::2], async_op=True),
     "message": lambda t, n, r: dist.batch_isend_irecv(
-        [
-            dist.P2POp(dist.isend, t, (r + 1) % n),
-            dist.P2POp(dist.irecv, zeros(), (r - 1) % n),
-        ]
+        [dist.P2POp(dist.isend, t, (r + 1) % n), dist.P2POp(dist.irecv, zeros(), (r - 1) % n)]
     )[-1],
-}
+}  # fmt: skip
 
 
 @pytest.mark.streams
@@ -60,9 +65,7 @@ def test_the_host_is_never_blocked(rank, size, what):
         synchronize()
         sleep(SLOW)
         work = CALLS[what](tensor, size, rank)
-        if work is not None:
-            work.wait()
-            work.wait()
+        wait_all(work, work)
         over = torch.tensor(int(idle()))
         synchronize()
         dist.all_reduce(over, dist.ReduceOp.MAX)  # all ranks repeat, or none
@@ -84,25 +87,17 @@ def test_polling(rank, size):
                 assert time.monotonic() < until
                 time.sleep(0.001)
             assert work.is_success() and exception_of(work) is None
-        side = streams(1)[0]
-        with use(side):  # ordered after nothing, so all results must exist
-            results = [t + 1 for t in tensors]
-        synchronize()
-        check(results[0], full(i * size + sum(range(size)) + 1))
-        check(results[1], full(left + i + 1 if size > 1 else 1))
+        check_on_another_stream(tensors[0], full(i * size + sum(range(size))))
+        check_on_another_stream(tensors[1], full(left + i if size > 1 else 0))
 
 
 def test_waiting_twice_and_from_other_threads(rank, size):
     right, left = ring(rank, size)
-    failures = []
 
     def consume(work, tensor, expected):
-        try:
-            with use(streams(1)[0]):
-                work.wait()
-                check(tensor + 1, expected)
-        except BaseException as error:
-            failures.append(error)
+        with use(streams(1)[0]):
+            work.wait()
+            check(tensor + 1, expected)
 
     for i in range(5):
         total, received = late(COUNT, rank + i), zeros()
@@ -112,17 +107,13 @@ def test_waiting_twice_and_from_other_threads(rank, size):
             works.append((dist.irecv(received, left), received, full(left - i + 1)))
             sends.append(dist.isend(late(COUNT, rank - i), right))
         for work, tensor, expected in works:
-            threads = [threading.Thread(target=consume, args=(work, tensor, expected)) for _ in range(3)]
-            for thread in threads:
-                thread.start()
-            work.wait()
-            work.wait()
-            check(tensor + 1, expected)
-            for thread in threads:
-                thread.join()
-        for work in sends:
-            work.wait()
-    assert not failures
+            with ThreadPoolExecutor(3) as pool:
+                others = [pool.submit(consume, work, tensor, expected) for _ in range(3)]
+                wait_all(work, work)
+                check(tensor + 1, expected)
+            for other in others:
+                other.result()
+        wait_all(*sends)
 
 
 def test_waiting_with_a_timeout(rank, size):
@@ -130,11 +121,7 @@ def test_waiting_with_a_timeout(rank, size):
     tensor = late(COUNT, rank)
     work = dist.all_reduce(tensor, async_op=True)
     assert work.wait(timeout=datetime.timedelta(seconds=30))
-    side = streams(1)[0]
-    with use(side):
-        result = tensor + 1
-    synchronize()
-    check(result, full(sum(range(size)) + 1))
+    check_on_another_stream(tensor, full(sum(range(size))))
 
 
 @pytest.mark.streams
@@ -160,26 +147,18 @@ def test_chains_of_futures(rank, size):
 def test_groups_on_their_own_threads_and_streams(rank, size):
     """All ranks issue in the same order, in turns, because streams may share a hardware queue."""
     groups = [dist.new_group() for _ in range(3)]
-    failures, turns = [], [threading.Semaphore(int(n == 0)) for n in range(3)]
+    turns = [threading.Semaphore(int(n == 0)) for n in range(3)]
 
     def work(number):
-        try:
-            with use(streams(1)[0]):
-                for i in range(25):
-                    tensor = late(100 * number + 7, rank + i, 1)
-                    assert turns[number].acquire(timeout=20)
-                    dist.all_reduce(tensor, group=groups[number], async_op=True).wait()
-                    turns[(number + 1) % 3].release()
-                    check(tensor * 2, full(2 * (i * size + sum(range(size))), 100 * number + 7))
-        except BaseException as error:
-            failures.append(error)
+        with use(streams(1)[0]):
+            for i in range(25):
+                tensor = late(100 * number + 7, rank + i, 1)
+                assert turns[number].acquire(timeout=20)
+                dist.all_reduce(tensor, group=groups[number], async_op=True).wait()
+                turns[(number + 1) % 3].release()
+                check(tensor * 2, full(2 * (i * size + sum(range(size))), 100 * number + 7))
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(work, range(3))
     for group in groups:
         dist.destroy_process_group(group)
 
@@ -189,19 +168,13 @@ def test_a_barrier_ends_what_was_called_before(rank, size):
         tensor = late(COUNT, rank)
         dist.all_reduce(tensor, async_op=True)
         work = dist.barrier(async_op=is_async)
-        if work:
-            work.wait()
-        side = streams(1)[0]
-        with use(side):
-            result = tensor + 1
-        synchronize()
-        check(result, full(sum(range(size)) + 1))
+        wait_all(work)
+        check_on_another_stream(tensor, full(sum(range(size))))
 
 
+@pytest.mark.ranks(2)
 def test_a_barrier_while_a_message_is_awaited(rank, size):
     """The message is sent only after the barrier."""
-    if size == 1:
-        return
     right, left = ring(rank, size)
     received = zeros()
     work = dist.irecv(received, left)
@@ -257,17 +230,15 @@ def test_many_tensors_in_one_block(rank, size):
 
 def test_uneven_all_to_all_in_a_row(rank, size):
     for i in range(40):
-        sends = [(rank + r + i) % 3 * 40 for r in range(size)]
-        receives = [(rank + r + i) % 3 * 40 for r in range(size)]
-        output = zeros(sum(receives))
-        dist.all_to_all_single(output, late(sum(sends), rank, 1), receives, sends, async_op=True).wait()
-        check(output * 1, torch.arange(float(size)).repeat_interleave(torch.tensor(receives)))
+        counts = [(rank + r + i) % 3 * 40 for r in range(size)]  # to and from each rank
+        output = zeros(sum(counts))
+        dist.all_to_all_single(output, late(sum(counts), rank, 1), counts, counts, async_op=True).wait()
+        check(output * 1, torch.arange(float(size)).repeat_interleave(torch.tensor(counts)))
 
 
+@pytest.mark.ranks(2)
 def test_messages_that_only_their_order_distinguishes(rank, size):
     """Same peer and tag, from streams of which the first is the slowest."""
-    if size == 1:
-        return
     right, left = ring(rank, size)
     for i in range(10):
         received, works = [], []
@@ -285,7 +256,6 @@ def test_messages_that_only_their_order_distinguishes(rank, size):
             last = torch.zeros(10)
             works.append(dist.irecv(last, left))
             works.append(dist.isend(torch.full((10,), float(rank)), right))
-        for work in works:
-            work.wait()
+        wait_all(*works)
         for k, tensor in enumerate(received):
             check(tensor, full(left + 10 * k))

@@ -29,12 +29,9 @@ for turn in range(3):
         dist.broadcast(data, root)
         assert (data == root).all()
     received = torch.empty(1)
-    works = [
-        dist.isend(torch.tensor([float(rank)]), (rank + 1) % size),
-        dist.irecv(received, (rank - 1) % size),
-    ]
-    for work in works:
-        work.wait()
+    send = dist.isend(torch.tensor([float(rank)]), (rank + 1) % size)
+    dist.irecv(received, (rank - 1) % size).wait()
+    send.wait()
     assert received == (rank - 1) % size
     group = dist.new_group([0, size - 1])
     if rank in (0, size - 1):

@@ -2,10 +2,12 @@
 call of the program differs."""
 
 import datetime
+import functools
 import sys
 
 import torch
 import torch.distributed as dist
+from calls import error_of
 
 CALLS_BEFORE = 20  # after these many calls a group must find the difference
 
@@ -13,9 +15,8 @@ CALLS_BEFORE = 20  # after these many calls a group must find the difference
 def uneven(group):
     """Equal on all ranks, though no two send the same."""
     send = [(rank + other) % 3 for other in range(size)]
-    return dist.all_to_all_single(
-        torch.empty(sum(send)), torch.ones(sum(send)), send, send, group=group, async_op=True
-    )
+    given, taken = torch.ones(sum(send)), torch.empty(sum(send))
+    return dist.all_to_all_single(taken, given, send, send, group=group, async_op=True)
 
 
 def scatter(group, root):
@@ -25,7 +26,8 @@ def scatter(group, root):
 
 def differing(odd):
     """{name: call}; one rank passes `odd`."""
-    ones, six = torch.ones(10), torch.arange(6.0)
+    ones, six, op = torch.ones(10), torch.arange(6.0), dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM
+    call = dist.all_reduce if odd else functools.partial(dist.broadcast, src=0)
     moved = {
         "broadcast, roots": lambda g: dist.broadcast(six, int(odd), group=g, async_op=True),
         "broadcast, int64": lambda g: dist.broadcast(six.long() if odd else six, 0, group=g, async_op=True),
@@ -36,24 +38,10 @@ def differing(odd):
         return {"broadcast, roots": moved["broadcast, roots"]}
     return moved | {
         "reduce, roots": lambda g: dist.reduce(six, int(odd), group=g, async_op=True),
-        "sum, max": lambda g: dist.all_reduce(
-            ones, dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM, group=g, async_op=True
-        ),
+        "sum, max": lambda g: dist.all_reduce(ones, op, group=g, async_op=True),
         "sizes": lambda g: dist.all_reduce(torch.ones(1000 + odd), group=g, async_op=True),
-        "collectives": lambda g: (
-            dist.all_reduce(ones, group=g, async_op=True)
-            if odd
-            else dist.broadcast(ones, 0, group=g, async_op=True)
-        ),
+        "collectives": lambda g: call(ones, group=g, async_op=True),
     }
-
-
-def outcome(work):
-    try:
-        work.wait()
-    except dist.DistBackendError as error:
-        return str(error)
-    return None
 
 
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
@@ -73,7 +61,7 @@ errors = {}
 works = {name: call(groups[name]) for name, call in cases.items()}
 for calls in range(1, CALLS_BEFORE + 1):
     for name, work in works.items():
-        if error := outcome(work):
+        if (error := error_of(work.wait)) != "no error":
             errors[name] = f"{calls} calls: {error}"
     works = {}
     for name in cases.keys() - errors.keys():

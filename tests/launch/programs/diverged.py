@@ -47,12 +47,9 @@ dist.reduce_scatter_tensor(torch.empty(5), torch.ones(5 * size))
 dist.all_to_all_single(torch.empty(size), torch.ones(size))
 splits_in, splits_out = [rank + 1] * size, list(range(1, size + 1))
 dist.all_to_all_single(torch.empty(sum(splits_out)), torch.ones(sum(splits_in)), splits_out, splits_in)
-for work in dist.batch_isend_irecv(
-    [
-        dist.P2POp(dist.isend, torch.ones(7), (rank + 1) % size),
-        dist.P2POp(dist.irecv, torch.empty(7), (rank - 1) % size),
-    ]
-):
+send = dist.P2POp(dist.isend, torch.ones(7), (rank + 1) % size)
+receive = dist.P2POp(dist.irecv, torch.empty(7), (rank - 1) % size)
+for work in dist.batch_isend_irecv([send, receive]):
     work.wait()
 with dist._coalescing_manager(async_ops=True) as coalesced:
     for _ in range(3):

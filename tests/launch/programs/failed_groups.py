@@ -5,17 +5,10 @@ import threading
 
 import torch
 import torch.distributed as dist
+from calls import error_of
 
 ErrorType = torch._C._distributed_c10d.ErrorType
 SUCCESS, TIMEOUT, COMM_ERROR = 0, 1, 2  # c10d::WorkResult
-
-
-def error_of(call):
-    try:
-        call()
-    except dist.DistBackendError as error:
-        return str(error)
-    raise AssertionError("no error")
 
 
 def new_group():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from calls import error_of
 
 notified = Path(sys.argv[1])  # folder in which ranks record their error
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
@@ -32,10 +33,7 @@ try:
     print("no error")
 except RuntimeError as error:
     print(f"{type(error).__name__}: {error}")
-try:
-    dist.all_reduce(tensor, group=group)
-except dist.DistBackendError as error:
-    print(f"then: {error}")
+print("then:", error_of(lambda: dist.all_reduce(tensor, group=group)))
 sys.stdout.flush()
 (notified / str(rank)).touch()
 os._exit(0)

@@ -55,8 +55,7 @@ def report_error(what, function):
 def lose(leaver, group):
     while True:
         if leaver == 3:
-            work = dist.all_reduce(tensor, group=group, async_op=True)
-            work.get_future().wait()
+            dist.all_reduce(tensor, group=group, async_op=True).get_future().wait()
         elif leaver == 2 and rank == 0:
             dist.all_reduce(tensor, group=group)
             dist.recv(tensor, leaver, group=group)

@@ -14,15 +14,11 @@ ranks = []
 for rank in range(size):
     here = size // hosts
     variables = {
-        "OMPI_COMM_WORLD_RANK": rank,
-        "OMPI_COMM_WORLD_SIZE": size,
-        "OMPI_COMM_WORLD_LOCAL_RANK": rank % here,
-        "OMPI_COMM_WORLD_LOCAL_SIZE": here,
-        "PMIX_RANK": rank,
-        "PMIX_NAMESPACE": f"{job}@1",
+        "OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": size, "OMPI_COMM_WORLD_LOCAL_RANK": rank % here,
+        "OMPI_COMM_WORLD_LOCAL_SIZE": here, "PMIX_RANK": rank, "PMIX_NAMESPACE": f"{job}@1",
         "PMIX_SERVER_URI2": f"{job}@0.0;tcp4://127.0.0.1:{os.getpid()}",
         "PRTE_LAUNCHED": 1,
-    }
+    }  # fmt: skip
     environment = {**os.environ, **{name: str(value) for name, value in variables.items()}}
     ranks.append(subprocess.Popen([sys.executable, *sys.argv[3:]], env=environment))
 while None in (ended := [rank.poll() for rank in ranks]) and not any(ended):

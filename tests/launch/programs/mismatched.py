@@ -6,6 +6,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from calls import error_of
 
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
 rank, size = dist.get_rank(), dist.get_world_size()
@@ -39,23 +40,12 @@ CASES = {
 for name, call in CASES.items():
     group = dist.new_group(timeout=datetime.timedelta(seconds=30))
     dist.all_reduce(torch.ones(2), group=group)  # matching calls succeed
-    try:
-        call(group)
-        print(f"{name}: no error")
-    except dist.DistBackendError as error:
-        print(f"{name}: {error}")
-    try:
-        dist.all_reduce(torch.ones(2), group=group)
-        print(f"{name} then: no error")
-    except dist.DistBackendError as error:
-        print(f"{name} then: {error}")
+    print(f"{name}: {error_of(lambda: call(group))}")  # noqa: B023
+    print(f"{name} then: {error_of(lambda: dist.all_reduce(torch.ones(2), group=group))}")  # noqa: B023
 
 group = dist.new_group(timeout=datetime.timedelta(seconds=2))
 if rank != 1:
-    try:
-        dist.all_reduce(ten, group=group)
-    except dist.DistBackendError as error:
-        print(f"nothing: {error}")
+    print("nothing:", error_of(lambda: dist.all_reduce(ten, group=group)))
 tensor = torch.ones(3)
 dist.all_reduce(tensor)
 print("others:", tensor.tolist())

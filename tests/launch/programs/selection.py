@@ -43,9 +43,8 @@ print("reach:", world.reach)
 for bytes_ in (64, 4096, 65536):
     print(f"all_reduce {bytes_}:", world.algorithm("all_reduce", bytes_ // 4, "float32"))
 print("scatter:", *(world.algorithm("scatter", count, "uint8") for count in (1023, 1024)))
-print(
-    "broadcast:", world.algorithm("broadcast", 8, "float32"), world.algorithm("broadcast", 1 << 20, "uint8")
-)
+calls = ((8, "float32"), (1 << 20, "uint8"))
+print("broadcast:", *(world.algorithm("broadcast", *call) for call in calls))
 print("sum of bfloat16:", world.algorithm("all_reduce", 16, "bfloat16"))
 print("typo:", message_of_call(lambda: world.algorithm("all_redcue", 4)))
 print("no such sum:", message_of_call(lambda: world.algorithm("all_reduce", 4, "bool", "avg")))
@@ -56,9 +55,8 @@ for count in (16, 1024, 16384):
 
 # Rows fall through if the library lacks the operation: no MPI adds bfloat16.
 native = group_with("allreduce:0-4k:native:order=library#barrier:native")
-print(
-    "native:", *(backend_of(native).algorithm("all_reduce", 64, dtype) for dtype in ("float32", "bfloat16"))
-)
+names = ("float32", "bfloat16")
+print("native:", *(backend_of(native).algorithm("all_reduce", 64, name) for name in names))
 for dtype in (torch.float32, torch.bfloat16):
     tensor = torch.full((64,), rank + 1, dtype=dtype)
     dist.all_reduce(tensor, group=native)

@@ -12,13 +12,8 @@ def worker(rank, size, address, missing):
     if rank == missing:
         return
     seconds = 5 if missing >= 0 else 60
-    dist.init_process_group(
-        "mpi-gdr",
-        init_method=address,
-        rank=rank,
-        world_size=size,
-        timeout=datetime.timedelta(seconds=seconds),
-    )
+    where = {"init_method": address, "rank": rank, "world_size": size}
+    dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=seconds), **where)
     tensor = torch.ones(10)
     dist.all_reduce(tensor)
     assert (tensor == size).all()

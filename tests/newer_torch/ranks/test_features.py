@@ -6,16 +6,10 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from support.processes import wait_until
 
 BACKEND = "mpi-gdr"
 TWO_SECONDS = datetime.timedelta(seconds=2)
-
-
-def wait_for(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return condition()
 
 
 def test_gather_single(rank, size):
@@ -81,7 +75,7 @@ def test_an_abort_hook_is_called_on_a_failure(rank, size):
     if rank != 1:
         with pytest.raises(dist.DistBackendError):
             dist.all_reduce(torch.ones(1), group=group)
-        assert wait_for(lambda: calls)
+        assert wait_until(lambda: calls, 10)
     else:
         time.sleep(3)
     assert not taken_back

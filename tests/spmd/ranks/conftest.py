@@ -19,6 +19,11 @@ def world():
 
 
 @pytest.fixture
+def backend():
+    return dist.group.WORLD._get_backend(torch.device("cpu"))
+
+
+@pytest.fixture
 def comm():
     """mpi4py's communicator of the default group."""
     import mpi4py

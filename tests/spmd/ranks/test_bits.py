@@ -15,11 +15,8 @@ Op = dist.ReduceOp
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64]
 COUNTS = [0, 1, 5, 1000, 40_003]
-ORDERED = [
-    (a["collective"], a["name"])
-    for a in schedule.algorithms()
-    if a["ordered"] and a["collective"] in REDUCTIONS
-]
+ALGORITHMS = [a for a in schedule.algorithms() if a["collective"] in REDUCTIONS]
+ORDERED = [(a["collective"], a["name"]) for a in ALGORITHMS if a["ordered"]]
 algorithms = pytest.mark.parametrize(("collective", "algorithm"), [*((c, "") for c in REDUCTIONS), *ORDERED])
 
 
@@ -89,9 +86,7 @@ def test_calls_that_run_together_have_the_same_bits(rank, size):
     dist.destroy_process_group(group)
 
 
-FLAT = [
-    (a["collective"], a["name"]) for a in schedule.algorithms() if a["flat"] and a["collective"] in REDUCTIONS
-]
+FLAT = [(a["collective"], a["name"]) for a in ALGORITHMS if a["flat"]]
 
 
 def rounded(value, dtype):

@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
+from support.works import wait_all
 
 CALLS = 60
 COUNTS = [20_000, 100_000, 600_000]
@@ -29,8 +30,7 @@ def test_choices(at_once):
     for _ in range(CALLS // at_once):
         for count in COUNTS:
             results = [inputs[count].clone() for _ in range(at_once)]
-            for work in [dist.all_reduce(result, group=group, async_op=True) for result in results]:
-                work.wait()
+            wait_all(*[dist.all_reduce(result, group=group, async_op=True) for result in results])
             expected = first.setdefault(count, results[0].clone())
             assert all(torch.equal(result, expected) for result in results)
     choices = backend.choices()

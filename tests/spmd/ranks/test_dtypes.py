@@ -1,10 +1,13 @@
 """Every dtype of torch: reductions compared with torch's arithmetic, movement, layouts, errors. Few tests
 with many cases each, because each test needs a meeting of all ranks."""
 
+import functools
+
 import pytest
 import torch
 import torch.distributed as dist
 from support.data import same
+from support.works import wait_all
 
 Op = dist.ReduceOp
 UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
@@ -20,9 +23,8 @@ def noise(dtype, count, rank):
     """Random bit patterns for integers; normal numbers otherwise."""
     generator = torch.Generator().manual_seed(rank)
     if not dtype.is_complex and not dtype.is_floating_point:
-        return torch.randint(0, 256, (count * dtype.itemsize,), generator=generator, dtype=torch.uint8).view(
-            dtype
-        )
+        shape = (count * dtype.itemsize,)
+        return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8).view(dtype)
     wide = torch.complex128 if dtype.is_complex else torch.float64
     return torch.randn(count, generator=generator, dtype=wide).to(dtype)
 
@@ -60,16 +62,9 @@ def check_everywhere(rank, size, dtype, op, inputs, expected, equal):
 def test_integers_wrap_and_have_bitwise_operations(rank, size):
     def fold(stack, op):
         """Via int64 bit patterns: sums, products and bits do not depend on the sign."""
-        total = stack[0]
-        for t in stack[1:]:
-            total = {
-                Op.SUM: torch.Tensor.add,
-                Op.PRODUCT: torch.Tensor.mul,
-                Op.BAND: torch.Tensor.bitwise_and,
-                Op.BOR: torch.Tensor.bitwise_or,
-                Op.BXOR: torch.Tensor.bitwise_xor,
-            }[op](total, t)
-        return total
+        functions = {Op.SUM: torch.add, Op.PRODUCT: torch.mul}
+        functions |= {Op.BAND: torch.bitwise_and, Op.BOR: torch.bitwise_or, Op.BXOR: torch.bitwise_xor}
+        return functools.reduce(functions[op], stack)
 
     def equal(actual, expected):
         assert torch.equal(raw(actual), raw(expected))
@@ -111,17 +106,13 @@ def test_float8_is_torchs(rank, size):
             cases += [(Op.SUM, a + b, 0.0), (Op.AVG, (a + b) / size, 0.0)]
             cases.append((dist._make_nccl_premul_sum(0.5), None, 0.0))
         for op, exact, neutral in cases:
-            if size == 1:
-                tensor = pairs[0].clone()
-                dist.all_reduce(tensor, op)
-                exact = a * 0.5 if exact is None else a
-            elif rank < 2:
-                tensor = pairs[rank].clone()
-                dist.all_reduce(tensor, op)
+            if rank >= 2 and neutral is not None:
+                tensor = torch.full((65536,), neutral).to(dtype)
             else:  # min and max: the first rank's again
-                neutral_tensor = torch.full((65536,), 1.0 if neutral is None else neutral).to(dtype)
-                tensor = pairs[0].clone() if neutral is None else neutral_tensor
-                dist.all_reduce(tensor, op)
+                tensor = pairs[rank if rank < 2 else 0].clone()
+            dist.all_reduce(tensor, op)
+            if size == 1:
+                exact = a * 0.5 if exact is None else a
             if exact is None:  # some algorithms apply the factor, with a rounding, before the sum
                 half = [(t * 0.5).to(dtype).float() for t in (a, b)]
                 possible = [(half[0] + half[1]).to(dtype), (a * 0.5 + b * 0.5).to(dtype)]
@@ -135,11 +126,8 @@ def test_float8_is_torchs(rank, size):
                 right |= tensor.float().isnan() & each.float().isnan()
                 right |= (tensor.float() == 0) & (each.float() == 0)  # of either sign
             wrong = (~right).nonzero().flatten()[:3].tolist()
-            assert not wrong, (
-                dtype,
-                op,
-                [(a[i].item(), b[i].item(), tensor[i].float().item()) for i in wrong],
-            )
+            seen = [(a[i].item(), b[i].item(), tensor[i].float().item()) for i in wrong]
+            assert not wrong, (dtype, op, seen)
 
 
 @pytest.mark.algorithms
@@ -158,11 +146,8 @@ def test_complex(rank, size):
             inputs = [noise(dtype, count, r) for r in range(size)]
             exact = torch.stack([t.to(torch.complex128) for t in inputs])
             total, product = exact.sum(0), exact.prod(0)
-            for op, expected in (
-                (Op.SUM, total),
-                (Op.AVG, total / size),
-                (dist._make_nccl_premul_sum(0.25), total / 4),
-            ):
+            quarter = dist._make_nccl_premul_sum(0.25)
+            for op, expected in ((Op.SUM, total), (Op.AVG, total / size), (quarter, total / 4)):
                 check_everywhere(rank, size, dtype, op, inputs, expected.to(dtype), within(relative))
             # torch rejects PRODUCT in all_reduce, which views complex as real numbers, but passes this call.
             output = torch.empty(count, dtype=dtype)
@@ -213,27 +198,22 @@ def test_every_dtype_is_moved(rank, size):
 
                 if size > 1:
                     output, memory = new(dtype, count, 0, strided)
-                    works = [dist.isend(mine, (rank + 1) % size), dist.irecv(output, (rank - 1) % size)]
-                    for work in works:
-                        work.wait()
+                    wait_all(dist.isend(mine, (rank + 1) % size), dist.irecv(output, (rank - 1) % size))
                     assert torch.equal(memory, known[(rank - 1) % size]), dtype
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_quantised_tensors(rank, size):
+def test_quantised_tensors(rank, size, backend):
     """torch has no c10d calls for them; our backend's own methods move them nevertheless."""
-    ours = dist.group.WORLD._get_backend(torch.device("cpu"))
     options = dist.BroadcastOptions()
     options.rootRank = size - 1
     for dtype in (torch.qint8, torch.quint8, torch.qint32):
-        for strided in (False, True):
-            values = torch.arange(12.0)[:: 2 if strided else 1]
-            tensor = torch.quantize_per_tensor(torch.arange(12.0) + rank, 0.5, 3, dtype)[
-                :: 2 if strided else 1
-            ]
+        for step in (1, 2):
+            values = torch.arange(12.0)[::step]
+            tensor = torch.quantize_per_tensor(torch.arange(12.0) + rank, 0.5, 3, dtype)[::step]
             with pytest.raises(NotImplementedError, match="QuantizedCPU"):
                 dist.broadcast(tensor, size - 1)
-            ours.broadcast([tensor], options).wait()
+            backend.broadcast([tensor], options).wait()
             same(tensor.dequantize(), values + size - 1)
 
 
@@ -243,8 +223,7 @@ def test_impossible_pairs_name_operation_and_dtype(size):
     ops["premul_sum"] = dist._make_nccl_premul_sum(0.5)
     impossible = [("avg", torch.bool), ("premul_sum", torch.int32), ("premul_sum", torch.uint64)]
     impossible += [(op, d) for op in ("band", "bor", "bxor") for d in (torch.float32, *FLOAT8)]
-    moved_only = [torch.bits16, torch.float4_e2m1fn_x2, torch.int4]
-    impossible += [("sum", d) for d in moved_only]
+    impossible += [("sum", d) for d in (torch.bits16, torch.float4_e2m1fn_x2, torch.int4)]
     for name, dtype in impossible:
         tensor = torch.empty(3, dtype=dtype)
         text = rf"{{}}: op={name} is not defined on {str(dtype)[6:]} tensors"
@@ -253,12 +232,9 @@ def test_impossible_pairs_name_operation_and_dtype(size):
         with pytest.raises(ValueError, match=text.format("reduce")):
             dist.reduce(tensor, 0, ops[name])
     for name in ("min", "band"):
-        with pytest.raises(
-            ValueError, match=rf"reduce_scatter_tensor: op={name} is not defined on complex64"
-        ):
-            dist.reduce_scatter_tensor(
-                torch.empty(1, dtype=torch.complex64), torch.empty(size, dtype=torch.complex64), ops[name]
-            )
+        part, whole = torch.empty(1, dtype=torch.complex64), torch.empty(size, dtype=torch.complex64)
+        with pytest.raises(ValueError, match=f"reduce_scatter_tensor: op={name} is not defined on complex64"):
+            dist.reduce_scatter_tensor(part, whole, ops[name])
     with pytest.raises(ValueError, match=r"factor of op=PREMUL_SUM is complex64.*expected a real number"):
         dist.all_reduce(torch.ones(2), dist._make_nccl_premul_sum(torch.tensor(0.5j)))
 

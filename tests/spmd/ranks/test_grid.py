@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from support.data import DTYPES, same
 from support.pairwise import covering, rows
+from support.works import wait_all
 
 REDUCING = ["all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"]
 MOVING = [
@@ -263,8 +264,7 @@ FUNCTIONS = {f.__name__: f for f in (
 def run(row, rank, size):
     works, results = FUNCTIONS[row["collective"]](Case(row, rank, size))
     for work in works:
-        if work is not None:
-            work.wait()
+        wait_all(work)
     for actual, expected in results:
         assert actual.dtype == expected.dtype
         if actual.is_floating_point() and actual.itemsize == 1:  # torch does not compare float8

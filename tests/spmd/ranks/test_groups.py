@@ -1,12 +1,19 @@
 """Subgroups: overlapping, in opposite orders, created asymmetrically, destroyed and recreated."""
 
+import copy
+import inspect
 import threading
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 import torch
 import torch.distributed as dist
 from support.data import same
+from support.works import in_threads
+from torch.distributed.device_mesh import init_device_mesh
+
+import mpi_backend
 
 
 def total(group_ranks):
@@ -45,17 +52,12 @@ def test_subgroups_of_every_size(rank, size):
 
 def test_group_with_ranks_in_another_order(rank, size):
     members = list(reversed(range(size)))
-    group = dist.new_group(members, sort_ranks=False) if _has_sort_ranks() else dist.new_group(members)
+    has_sort_ranks = "sort_ranks" in inspect.signature(dist.new_group).parameters
+    group = dist.new_group(members, **({"sort_ranks": False} if has_sort_ranks else {}))
     gathered = [None] * size
     dist.all_gather_object(gathered, dist.get_rank(group), group=group)
     assert gathered == list(range(size))
     dist.destroy_process_group(group)
-
-
-def _has_sort_ranks():
-    import inspect
-
-    return "sort_ranks" in inspect.signature(dist.new_group).parameters
 
 
 @pytest.mark.smoke
@@ -82,55 +84,18 @@ def test_async_operations_in_opposite_orders(rank, size):
 @pytest.mark.smoke
 def test_blocking_operations_in_opposite_orders_from_two_threads(rank, size):
     a, b = dist.new_group(), dist.new_group()
+    first, second = [a, b] if rank % 2 == 0 else [b, a]
     first_started = threading.Event()
-    failures = []
 
-    def work(group, wait_for):
-        try:
-            if wait_for is not None:
-                wait_for.wait()
-            else:
-                first_started.set()
-            for _ in range(10):
-                tensor, _ = all_reduce(rank, group)
-                same(tensor, torch.full((50,), total(range(size))))
-        except BaseException as error:
-            failures.append(error)
+    def work(group):
+        first_started.set() if group is first else first_started.wait()
+        for _ in range(10):
+            tensor, _ = all_reduce(rank, group)
+            same(tensor, torch.full((50,), total(range(size))))
 
-    order = [a, b] if rank % 2 == 0 else [b, a]
-    threads = [
-        threading.Thread(target=work, args=(group, wait))
-        for group, wait in zip(order, (None, first_started), strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(work, [first, second])
     dist.destroy_process_group(a)
     dist.destroy_process_group(b)
-
-
-def test_local_synchronization_after_asymmetric_creation(rank, size):
-    """Rank 0 first creates a group alone, so that group ids differ between ranks from then on."""
-    if size < 3:
-        return
-    if rank == 0:
-        dist.destroy_process_group(dist.new_group([0], use_local_synchronization=True))
-    members = [0, 1] if rank < 2 else list(range(2, size))
-    group = dist.new_group(members, use_local_synchronization=True)
-    tensor, _ = all_reduce(rank, group)
-    same(tensor, torch.full((50,), total(members)))
-    dist.destroy_process_group(group)
-
-
-def test_non_member(rank, size):
-    group = dist.new_group([0])
-    if rank == 0:
-        assert dist.get_rank(group) == 0
-        dist.destroy_process_group(group)
-    else:
-        assert group == dist.GroupMember.NON_GROUP_MEMBER
 
 
 @pytest.mark.smoke
@@ -164,11 +129,6 @@ def test_sequence_numbers(size):
 
 
 def test_options_are_copied_and_accepted(size):
-    import copy
-    from datetime import timedelta
-
-    import mpi_backend
-
     options = mpi_backend.Options()
     options._timeout = timedelta(seconds=12)
     for copied in (copy.copy(options), copy.deepcopy(options)):
@@ -186,8 +146,6 @@ def test_options_are_copied_and_accepted(size):
 def test_device_mesh(rank, size):
     if size != 4:
         return
-    from torch.distributed.device_mesh import init_device_mesh
-
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
     for name, members in (("a", [rank % 2, rank % 2 + 2]), ("b", [rank // 2 * 2, rank // 2 * 2 + 1])):
         tensor, _ = all_reduce(rank, mesh.get_group(name))

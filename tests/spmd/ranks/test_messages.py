@@ -1,4 +1,5 @@
-"""send, recv and their asynchronous forms: tags, any source, batches, sizes beyond eager buffers."""
+"""send, recv and their asynchronous forms: tags, any source, batches, sizes beyond eager buffers. A rank as
+its own peer: test_messages_to_oneself.py."""
 
 import os
 
@@ -6,16 +7,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.data import COUNTS, DTYPES, same, sample
+from support.works import wait_all
 
 
 def neighbours(rank, size):
     return (rank + 1) % size, (rank - 1) % size
-
-
-@pytest.fixture
-def several(size):
-    """False for a single rank, which has no peer; see test_messages_to_oneself.py."""
-    return size > 1
 
 
 @pytest.mark.smoke
@@ -39,23 +35,20 @@ def test_blocking_pairs(rank, size, dtype):
 
 @pytest.mark.smoke
 @pytest.mark.algorithms
-def test_tags_are_matched_not_order(rank, size, several):
-    if not several:
-        return
+@pytest.mark.ranks(2)
+def test_tags_are_matched_not_order(rank, size):
     right, left = neighbours(rank, size)
     sends = [dist.isend(torch.full((3,), 100 * rank + t), right, tag=t) for t in range(6)]
     for tag in reversed(range(6)):
         got = torch.empty(3, dtype=torch.int64)
         dist.recv(got, left, tag=tag)
         assert got.tolist() == [100 * left + tag] * 3
-    for work in sends:
-        work.wait()
+    wait_all(*sends)
 
 
 @pytest.mark.algorithms
-def test_messages_inside_a_node_take_the_path_that_was_asked_for(size, several):
-    if not several:
-        return
+@pytest.mark.ranks(2)
+def test_messages_inside_a_node_take_the_path_that_was_asked_for(size):
     by_mpi = os.environ.get("MPI_GDR_SHM") == "off" or os.environ.get("MPI_GDR_P2P") == "mpi"
     by_mpi |= 0 < int(os.environ.get("MPI_GDR_RANKS_PER_NODE", "0")) < size  # not inside a node at all
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
@@ -63,15 +56,12 @@ def test_messages_inside_a_node_take_the_path_that_was_asked_for(size, several):
 
 
 @pytest.mark.algorithms
-def test_same_tag_keeps_order(rank, size, several):
-    if not several:
-        return
+@pytest.mark.ranks(2)
+def test_same_tag_keeps_order(rank, size):
     right, left = neighbours(rank, size)
     received = [torch.empty(5, dtype=torch.int64) for _ in range(30)]
     receives = [dist.irecv(t, left, tag=3) for t in received]
-    sends = [dist.isend(torch.full((5,), i), right, tag=3) for i in range(30)]
-    for work in [*sends, *receives]:
-        work.wait()
+    wait_all(*[dist.isend(torch.full((5,), i), right, tag=3) for i in range(30)], *receives)
     assert [t[0].item() for t in received] == list(range(30))
 
 
@@ -89,9 +79,8 @@ def test_any_source(rank, size):
 
 
 @pytest.mark.algorithms
-def test_any_source_work_returns_its_source(rank, size, several):
-    if not several:
-        return
+@pytest.mark.ranks(2)
+def test_any_source_work_returns_its_source(rank, size):
     if rank == 0:
         for _ in range(size - 1):
             got = torch.empty(1, dtype=torch.int64)
@@ -102,10 +91,9 @@ def test_any_source_work_returns_its_source(rank, size, several):
         dist.send(torch.tensor([rank]), 0, tag=5)
 
 
+@pytest.mark.ranks(3)
 def test_any_source_in_a_subgroup_gives_the_global_rank(rank, size):
     """c10d's recv(src=None, group=...) translates the group's rank."""
-    if size < 3:
-        return
     group = dist.new_group([1, 2])
     if rank == 1:
         got = torch.zeros(1)
@@ -119,40 +107,35 @@ def test_any_source_in_a_subgroup_gives_the_global_rank(rank, size):
 
 @pytest.mark.smoke
 @pytest.mark.algorithms
-def test_batch_isend_irecv(rank, size, several):
-    if not several:
-        return
+@pytest.mark.ranks(2)
+def test_batch_isend_irecv(rank, size):
     right, left = neighbours(rank, size)
     outgoing = [torch.full((n,), float(rank)) for n in (1, 1000, 100000)]
     incoming = [torch.empty(n) for n in (1, 1000, 100000)]
     batch = [dist.P2POp(dist.isend, t, right) for t in outgoing]
     batch += [dist.P2POp(dist.irecv, t, left) for t in incoming]
-    for work in dist.batch_isend_irecv(batch):
-        work.wait()
+    wait_all(*dist.batch_isend_irecv(batch))
     for tensor in incoming:
         same(tensor, torch.full_like(tensor, float(left)))
 
 
 @pytest.mark.smoke
 @pytest.mark.algorithms
-def test_large_isends_to_each_other_do_not_block(rank, size, several):
+@pytest.mark.ranks(2)
+def test_large_isends_to_each_other_do_not_block(rank, size):
     """64 MiB exceed any library's buffers: isend must return before the receive is posted."""
-    if not several:
-        return
     right, left = neighbours(rank, size)
     outgoing = torch.full((16 << 20,), float(rank))
     send = dist.isend(outgoing, right)
     incoming = torch.empty_like(outgoing)
-    receive = dist.irecv(incoming, left)
-    receive.wait()
+    dist.irecv(incoming, left).wait()
     send.wait()
     assert (incoming == left).all()
 
 
-def test_messages_pass_collectives(rank, size, several):
+@pytest.mark.ranks(2)
+def test_messages_pass_collectives(rank, size):
     """A pending receive blocks no collective, and neither matches the other's traffic."""
-    if not several:
-        return
     right, left = neighbours(rank, size)
     incoming = torch.empty(9)
     receive = dist.irecv(incoming, left, tag=1)

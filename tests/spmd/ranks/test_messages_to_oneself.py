@@ -4,6 +4,7 @@ send and recv reject it."""
 import pytest
 import torch
 import torch.distributed as dist
+from support.works import wait_all
 
 SIZES = (0, 1, 1000, 50_000, 3_000_000)  # float32: up to 128 KiB are buffered inside a node
 
@@ -25,8 +26,7 @@ def test_every_size_and_order(rank, order):
         else:
             calls = [send, receive] if order == "send first" else [receive, send]
             works = [call.op(call.tensor, rank, tag=call.tag) for call in calls]
-        for work in reversed(works):
-            work.wait()
+        wait_all(*reversed(works))
         expect(got, rank + 1)
 
 
@@ -36,8 +36,7 @@ def test_order_within_a_tag_and_any_source(rank):
     got = [torch.zeros_like(value) for value in values]
     sends = [dist.isend(value, rank, tag=i % 2) for i, value in enumerate(values)]
     receives = [dist.irecv(g, None if i % 3 == 0 else rank, tag=i % 2) for i, g in enumerate(got)]
-    for work in reversed(sends + receives):
-        work.wait()
+    wait_all(*reversed(sends + receives))
     for i, g in enumerate(got):
         expect(g, i)
         assert i % 3 or receives[i]._source_rank() == rank
@@ -50,8 +49,7 @@ def test_all_to_all_by_messages(rank, size):
         got = [torch.zeros((source + 2 * rank) % 5 * scale) for source in range(size)]
         calls = [dist.P2POp(dist.isend, t, to) for to, t in enumerate(sent)]
         calls += [dist.P2POp(dist.irecv, got[source], source) for source in reversed(range(size))]
-        for work in dist.batch_isend_irecv(calls):
-            work.wait()
+        wait_all(*dist.batch_isend_irecv(calls))
         for source in range(size):
             expect(got[source], 10 * source + rank)
 
@@ -62,7 +60,5 @@ def test_groups(rank, size):
     reverse = dist.new_group(list(reversed(range(size))), sort_ranks=False) if size > 1 else None
     for group in filter(None, (groups[rank], reverse)):
         got = torch.zeros(70_000)
-        works = [dist.isend(torch.full_like(got, rank + 5.0), rank, group), dist.irecv(got, rank, group)]
-        for work in works:
-            work.wait()
+        wait_all(dist.isend(torch.full_like(got, rank + 5.0), rank, group), dist.irecv(got, rank, group))
         expect(got, rank + 5)

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.data import COUNTS, DTYPES, noise, same, sample, samples
+from support.works import wait_all
 
 LARGE = (1 << 20) + 1
 dtypes = pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64, torch.uint16], ids=lambda d: str(d)[6:])
@@ -40,12 +41,6 @@ def test_all_gather_list(rank, size, dtype):
         dist.all_gather(outputs, sample(dtype, count, rank))
         for r in range(size):
             same(outputs[r], sample(dtype, count, r))
-
-
-def test_all_gather_into_views_of_one_tensor(rank, size):
-    buffer = torch.empty(size, 33)
-    dist.all_gather(list(buffer.unbind()), noise(torch.float32, 33, rank))
-    same(buffer, torch.stack([noise(torch.float32, 33, r) for r in range(size)]))
 
 
 @dtypes
@@ -125,8 +120,7 @@ def test_views(rank, size, kind):
     dist.all_reduce(tensor)
     same(tensor.contiguous(), sum(values).contiguous())
     tensor = strided(sample(torch.float32, 64, rank), kind)
-    work = dist.broadcast(tensor, 0, async_op=True)
-    work.wait()
+    dist.broadcast(tensor, 0, async_op=True).wait()
     same(tensor.contiguous(), values[0].contiguous())
     outputs = [torch.empty_like(v) for v in values]
     dist.all_gather(outputs, values[rank])
@@ -134,9 +128,7 @@ def test_views(rank, size, kind):
         same(output.contiguous(), value.contiguous())
     if size > 1:
         target = strided(torch.zeros(64), kind)
-        works = [dist.isend(values[rank], (rank + 1) % size), dist.irecv(target, (rank - 1) % size)]
-        for work in works:
-            work.wait()
+        wait_all(dist.isend(values[rank], (rank + 1) % size), dist.irecv(target, (rank - 1) % size))
         same(target.contiguous(), values[(rank - 1) % size].contiguous())
 
 
@@ -155,27 +147,9 @@ def test_in_place_all_gather_and_reduce_scatter(rank, size):
     mine = buffer[9 * rank : 9 * rank + 9]
     mine.copy_(noise(torch.float32, 9, rank))
     dist.all_gather_into_tensor(buffer, mine)
-    gathered = torch.cat([noise(torch.float32, 9, r) for r in range(size)])
-    same(buffer, gathered)
+    same(buffer, torch.cat([noise(torch.float32, 9, r) for r in range(size)]))
     dist.reduce_scatter_tensor(buffer[9 * rank : 9 * rank + 9], buffer)
     torch.testing.assert_close(buffer[9 * rank : 9 * rank + 9], size * noise(torch.float32, 9, rank))
-
-
-def test_scalar_and_many_dimensions(rank, size):
-    scalar = torch.tensor(float(rank))
-    dist.all_reduce(scalar)
-    assert scalar.item() == sum(range(size))
-    output = torch.empty(size, 2, 3, 4)
-    dist.all_gather_into_tensor(output, torch.full((2, 3, 4), float(rank)))
-    same(output, torch.arange(float(size)).view(-1, 1, 1, 1).expand(size, 2, 3, 4).contiguous())
-
-
-def test_tensors_that_require_gradients(rank, size):
-    parameter = torch.nn.Parameter(torch.full((3, 3), float(rank)))
-    with torch.no_grad():
-        dist.broadcast(parameter, 0)
-        dist.all_reduce(parameter.data.t())
-    same(parameter.data, torch.zeros(3, 3))
 
 
 @pytest.mark.algorithms
@@ -199,6 +173,5 @@ def test_barrier_holds_everyone(rank, size):
 
 def test_barrier_async(size):
     works = [dist.barrier(async_op=True) for _ in range(20)]
-    for work in reversed(works):
-        work.wait()
+    wait_all(*reversed(works))
     assert all(work.is_completed() for work in works)

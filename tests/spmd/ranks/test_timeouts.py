@@ -18,11 +18,6 @@ LONG = {
 }
 
 
-@pytest.fixture
-def backend():
-    return dist.group.WORLD._get_backend(torch.device("cpu"))
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("timeout", LONG.values(), ids=LONG)
 def test_long_timeouts_of_a_group(rank, size, timeout):

@@ -7,19 +7,16 @@ isolation) in test_build.py.
 
 import copy
 import datetime
+import threading
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as fc
-from support.data import same
+from support.data import check_sum, same
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def backend():
-    return dist.group.WORLD._get_backend(CPU)
 
 
 @pytest.fixture
@@ -79,16 +76,14 @@ def test_functional_collectives_arrive_coalesced(rank, size):
     for output in outputs:
         same(fc.wait_tensor(output).clone(), torch.arange(float(size)).repeat_interleave(3))
         fc.wait_tensor(output)
-    scattered = fc.reduce_scatter_tensor(torch.ones(size), "avg", 0, group)
-    same(scattered.clone(), torch.ones(1))
+    same(fc.reduce_scatter_tensor(torch.ones(size), "avg", 0, group).clone(), torch.ones(1))
 
 
 def test_the_future_of_a_work_holds_a_list_of_tensors(size):
     """DDP uses only getFuture(), and its fp16 hook asserts a list of tensors."""
     tensor = torch.ones(4)
     future = dist.all_reduce(tensor, async_op=True).get_future()
-    halved = future.then(lambda f: f.value()[0].div(2))
-    same(halved.wait(), torch.full((4,), size / 2))
+    same(future.then(lambda f: f.value()[0].div(2)).wait(), torch.full((4,), size / 2))
 
 
 def test_sequence_numbers_of_debug_detail(backend):
@@ -158,34 +153,26 @@ def test_one_backend_serves_all_devices(backend):
     assert dist.group.WORLD._get_backend(torch.device("cuda")) is backend
 
 
+@pytest.mark.ranks(2)
 def test_group_ids_that_differ_between_ranks(rank, size):
     """use_local_synchronization after unequal numbers of groups: ids differ, members are the same."""
-    if size == 1:
-        return
     mine = [dist.new_group([rank], use_local_synchronization=True) for _ in range(rank)]
     group = dist.new_group(list(range(size)), use_local_synchronization=True)
-    tensor = torch.ones(2)
-    dist.all_reduce(tensor, group=group)
-    same(tensor, torch.full((2,), float(size)))
+    check_sum(size, group)
     for made in [*mine, group]:
         dist.destroy_process_group(made)
 
 
 def test_memory_of_the_group_as_fsdp_asks(size, backend):
     """FSDP2 first checks supports_tensor_alloc(device) and falls back; the CPU device has no index."""
-    from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp
-
-    tensor = fsdp.ProcessGroupAllocMixin(dist.group.WORLD).allocate(
-        torch.Size([10, 3]), dtype=torch.bfloat16, device=CPU
-    )
+    allocator = fsdp.ProcessGroupAllocMixin(dist.group.WORLD)
+    tensor = allocator.allocate(torch.Size([10, 3]), dtype=torch.bfloat16, device=CPU)
     assert tensor.dtype == torch.bfloat16 and tensor.numel() == 30
 
 
 def test_multiprocess_checkpoints_use_the_group_from_another_thread(rank, size):
     """DCP's async_save gathers and scatters in a background thread during training, on its own group: two
     groups never wait for each other."""
-    import threading
-
     saving = dist.new_group()
     results = []
 
@@ -193,18 +180,14 @@ def test_multiprocess_checkpoints_use_the_group_from_another_thread(rank, size):
         for _ in range(10):
             gathered = [None] * size if rank == 0 else None
             dist.gather_object({"rank": rank}, gathered, group=saving)
-            plan = [None]
-            dist.scatter_object_list(
-                plan, [f"plan {r}" for r in range(size)] if rank == 0 else None, group=saving
-            )
+            plan, plans = [None], [f"plan {r}" for r in range(size)] if rank == 0 else None
+            dist.scatter_object_list(plan, plans, group=saving)
             results.append((gathered, plan[0]))
 
     thread = threading.Thread(target=save)
     thread.start()
     for _ in range(50):
-        tensor = torch.ones(100)
-        dist.all_reduce(tensor)
-        same(tensor, torch.full((100,), float(size)))
+        check_sum(size)
     thread.join()
     assert len(results) == 10
     for gathered, plan in results:

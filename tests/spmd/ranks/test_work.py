@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as fc
-from support.data import same
+from support.data import check_sum, same
+from support.works import in_threads, wait_all
 
 pytestmark = pytest.mark.smoke
 
@@ -18,9 +19,7 @@ def test_wait_twice_and_from_another_thread(size):
     assert work.wait() is True
     assert work.wait() is True
     assert work.is_completed() and work.is_success()
-    thread = threading.Thread(target=work.wait)
-    thread.start()
-    thread.join()
+    in_threads(lambda _: work.wait(), [0])
     same(tensor, torch.full((1000,), float(size)))
 
 
@@ -59,8 +58,7 @@ def test_wait_with_timeout_long_enough(size):
 
 def test_future_value_is_the_list_of_outputs(size):
     tensor = torch.ones(10)
-    future = dist.all_reduce(tensor, async_op=True).get_future()
-    value = future.wait()
+    value = dist.all_reduce(tensor, async_op=True).get_future().wait()
     assert isinstance(value, list) and value[0].data_ptr() == tensor.data_ptr()
     same(value[0], torch.full((10,), float(size)))
 
@@ -83,13 +81,10 @@ def test_callback_that_waits_for_collectives(size):
     def again(future):
         tensor = future.value()[0].clone()
         dist.all_reduce(tensor)
-        inner = dist.all_reduce(tensor, async_op=True).get_future()
-        return inner.wait()[0]
+        return dist.all_reduce(tensor, async_op=True).get_future().wait()[0]
 
-    same(
-        dist.all_reduce(torch.ones(5), async_op=True).get_future().then(again).wait(),
-        torch.full((5,), size**3.0),
-    )
+    future = dist.all_reduce(torch.ones(5), async_op=True).get_future().then(again)
+    same(future.wait(), torch.full((5,), size**3.0))
 
 
 def test_error_in_a_callback_stays_there(size):
@@ -99,15 +94,12 @@ def test_error_in_a_callback_stays_there(size):
     future = dist.all_reduce(torch.ones(5), async_op=True).get_future().then(fail)
     with pytest.raises(RuntimeError, match="in the hook"):
         future.wait()
-    tensor = torch.ones(2)
-    dist.all_reduce(tensor)
-    assert tensor.tolist() == [size, size]
+    check_sum(size)
 
 
 def test_future_of_a_strided_tensor_is_copied_back(size):
     base = torch.ones(6, 6)
-    future = dist.all_reduce(base.t()[1:, ::2], async_op=True).get_future()
-    future.wait()
+    dist.all_reduce(base.t()[1:, ::2], async_op=True).get_future().wait()
     expected = torch.ones(6, 6)
     expected.t()[1:, ::2] = size
     same(base, expected)
@@ -122,8 +114,7 @@ def test_200_operations_in_flight(rank, size):
             works.append(dist.broadcast(tensors[-1], i % size, async_op=True))
         else:
             works.append(dist.all_reduce(tensors[-1], async_op=True))
-    for work in reversed(works):
-        work.wait()
+    wait_all(*reversed(works))
     for i, tensor in enumerate(tensors):
         same(tensor, torch.full_like(tensor, i % size if i % 3 == 1 else i * size))
 
@@ -138,9 +129,7 @@ def test_200_futures_in_flight(size):
 def test_works_without_a_waiter(size):
     for _ in range(50):
         dist.all_reduce(torch.ones(1000), async_op=True)
-    tensor = torch.ones(3)
-    dist.all_reduce(tensor)
-    assert tensor.tolist() == [size] * 3
+    check_sum(size)
 
 
 def test_2000_broadcasts(rank):
@@ -173,10 +162,9 @@ def test_coalescing_asynchronously(rank, size, device):
         same(output, torch.arange(float(size)).repeat_interleave(n))
 
 
+@pytest.mark.ranks(2)
 def test_a_block_of_collectives_and_messages(rank, size):
     """One Work for both; messages keep their order among those outside of the block."""
-    if size == 1:
-        return
     pg, device = dist.group.WORLD, torch.device("cpu")
     right, left = (rank + 1) % size, (rank - 1) % size
     received = [torch.empty(30000) for _ in range(3)]
@@ -195,8 +183,7 @@ def test_a_block_of_collectives_and_messages(rank, size):
     outside += [dist.isend(sent[3], right), dist.irecv(received[2], left)]
     block.wait()
     assert block.is_completed() and len(block.result()) == 6
-    for work in outside:
-        work.wait()
+    wait_all(*outside)
     for tensor, i in zip(received, (0, 2, 3), strict=True):
         same(tensor, torch.full((30000,), 10.0 * left + i))
     same(strided, torch.full((30000, 2), 10.0 * left + 1))
@@ -204,9 +191,8 @@ def test_a_block_of_collectives_and_messages(rank, size):
     same(spread, torch.full((5,), float(size - 1)))
 
 
+@pytest.mark.ranks(2)
 def test_coalescing_manager_around_collectives_and_messages(rank, size):
-    if size == 1:
-        return
     reduced, received = torch.full((7,), float(rank)), torch.empty(3)
     with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
         dist.all_reduce(reduced)
@@ -224,19 +210,6 @@ def test_coalescing_with_device(rank, size):
             dist.reduce_scatter_tensor(output, torch.full((size * n,), float(rank)))
     for output in outputs:
         same(output, torch.full_like(output, sum(range(size))))
-
-
-def test_block_of_a_backend_takes_different_operations(rank, size):
-    """ProcessGroup.start_coalescing: one Work for several operations of any kind."""
-    pg, device = dist.group.WORLD, torch.device("cpu")
-    reduced, sent = torch.full((7,), float(rank)), torch.full((5,), float(rank))
-    pg._start_coalescing(device)
-    pg.allreduce([reduced])
-    pg.broadcast([sent], dist.BroadcastOptions())
-    work = pg._end_coalescing(device)
-    work.wait()
-    same(reduced, torch.full((7,), float(sum(range(size)))))
-    same(sent, torch.zeros(5))
 
 
 def test_functional_collectives(rank, size):
@@ -261,21 +234,14 @@ def test_functional_collectives(rank, size):
 
 def test_collectives_from_several_threads_on_groups_of_their_own(size):
     groups = [dist.new_group() for _ in range(3)]
-    results = [None] * 3
 
-    def work(i):
+    def work(group):
         tensor = torch.ones(100)
         for _ in range(20):
-            dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=groups[i])
-        dist.all_reduce(tensor, group=groups[i])
-        results[i] = tensor
+            dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
+        dist.all_reduce(tensor, group=group)
+        same(tensor, torch.full((100,), float(size)))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results:
-        same(result, torch.full((100,), float(size)))
+    in_threads(work, groups)
     for group in groups:
         dist.destroy_process_group(group)

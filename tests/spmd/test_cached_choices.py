@@ -56,13 +56,13 @@ def test_a_later_job_begins_with_it(jobs):
         words = line.split()
         assert words[:3] == ["all_reduce", "1048576", "ordinary"] and words[3] in RIVALS, text
         words[3:] = [rival, "1.5"]
-        remembered = text.replace(line, " ".join(words))
-        path.write_text(remembered)
+        cached = text.replace(line, " ".join(words))
+        path.write_text(cached)
         later, output = jobs.run(MPI_GDR_DEBUG="INFO")
         assert set(later["ran"]) == {rival}, later["ran"]
         assert output.count("1 remembered choice(s) of algorithms") == 1, output
         assert [row["speedup"] for row in later["first"]] == [1.5]
-        assert path.read_text() == remembered  # nothing was measured
+        assert path.read_text() == cached  # nothing was measured
         shown = mpi_gdr("info", "--choices", XDG_CACHE_HOME=str(jobs.cache)).stdout
         assert re.search(f"1 MiB to 2 MiB +ordinary memory: {rival}, 1.50x as fast", shown), shown
         assert f"{jobs.size} ranks" in shown and str(path) in shown, shown

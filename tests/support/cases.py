@@ -1,0 +1,6 @@
+import pytest
+
+
+def cases(names: str | tuple[str, ...], *rows: object, **options: object) -> pytest.MarkDecorator:
+    """pytest.mark.parametrize with a row an argument."""
+    return pytest.mark.parametrize(names, rows, **options)
