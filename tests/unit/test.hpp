@@ -109,9 +109,10 @@ void print(std::ostream& out, const T& value) {
   } else if constexpr (requires { out << value; }) {
     out << value;
   } else if constexpr (requires { value.begin() != value.end(); }) {
-    out << "{";
-    for (const auto& element : value) print(out, element), out << " ";
-    out << "}";
+    int left = 20;  // of what may be megabytes
+    out << "{ ";
+    for (auto at = value.begin(); at != value.end() && left-- > 0; ++at) print(out, *at), out << " ";
+    out << (left < 0 ? "...}" : "}");
   } else {
     out << "?";
   }

@@ -23,8 +23,8 @@ class Pages {
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
   void allow(int rights) { CHECK(::mprotect(memory_, kBytes, rights) == 0); }
-  std::uint8_t* data() { return static_cast<std::uint8_t*>(memory_); }
-  bool operator==(const Bytes& bytes) { return std::equal(bytes.begin(), bytes.end(), data()); }
+  std::uint8_t* data() const { return static_cast<std::uint8_t*>(memory_); }
+  bool operator==(const Bytes& bytes) const { return std::equal(bytes.begin(), bytes.end(), data()); }
 
  private:
   void* const memory_;
