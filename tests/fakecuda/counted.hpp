@@ -125,9 +125,7 @@ inline std::vector<BothCounts> count_on_ranks(int size, const CountedCall& call,
     ok(cudaSetDevice(rank));
     PeerRank self(rank, size, world, rank);
     counts[rank] = count_all_reduce(self, call);
-    self.meet();
-    self.node.reset();
-    self.meet();
+    self.close();
   });
   std::vector<BothCounts> all(counts, counts + size);
   ::munmap(page, sizeof(BothCounts) * 8);

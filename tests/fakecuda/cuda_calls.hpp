@@ -4,8 +4,6 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include <cstring>
-
 #include "end_of_process.hpp"
 #include "processes.hpp"
 #include "test.hpp"
@@ -18,6 +16,12 @@ namespace fakecuda_test {
 inline void run(const std::function<void()>& body) {
   run_processes<int>(1, std::chrono::seconds(50), [&](int, Common<int>&) { body(); });
 }
+
+// A test in a process of its own, since CUDA's state persists.
+#define CUDA_TEST(name)                              \
+  static void body_of_##name();                      \
+  TEST(name) { fakecuda_test::run(body_of_##name); } \
+  static void body_of_##name()
 
 inline void ok(cudaError_t status) {
   if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorName(status));
@@ -46,6 +50,9 @@ inline cudaStream_t make_stream(unsigned flags = cudaStreamNonBlocking) {
   cudaStream_t stream;
   ok(cudaStreamCreateWithFlags(&stream, flags));
   return stream;
+}
+inline std::pair<std::atomic<std::uint64_t>*, cudaStream_t> make_words_and_stream() {
+  return {make_words(), make_stream()};
 }
 inline cudaEvent_t make_event() {
   cudaEvent_t event;

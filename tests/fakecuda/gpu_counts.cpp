@@ -1,6 +1,4 @@
 // Prints the table of `make gpu-counts`: driver calls and memory traffic of an all_reduce.
-#include <algorithm>
-
 #include "counted.hpp"
 
 using namespace fakecuda_test;

@@ -29,4 +29,11 @@ inline void finish(fakecuda::Launch& launch) {
   }
 }
 
+template <typename... Arguments>
+void run_kernel(const fakecuda::Kernel& kernel, unsigned blocks, unsigned threads, std::uint64_t seed,
+                Arguments... arguments) {
+  fakecuda::Launch launch(kernel, blocks, threads, parameters(arguments...), whole_gpu(), seed);
+  finish(launch);
+}
+
 }  // namespace unit

@@ -181,6 +181,12 @@ class PeerRank {
     while (!it.execution->advance()) std::this_thread::yield();
   }
   void meet() { world_.meet(size); }
+  // Together, since each unmaps the others' memory.
+  void close() {
+    meet();
+    node.reset();
+    meet();
+  }
 
   Device& device;
   const std::unique_ptr<DeviceQueue> caller;

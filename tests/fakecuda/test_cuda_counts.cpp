@@ -1,6 +1,5 @@
 // Limits the driver calls of an all_reduce, since no other test notices too many.
 #include "counted.hpp"
-#include "test.hpp"
 
 using namespace fakecuda_test;
 

@@ -1,8 +1,6 @@
 // The device library on a CUDA whose calls fail, on an old driver, and on devices without peer access.
 #include <dlfcn.h>
 
-#include <filesystem>
-
 #include "cuda_calls.hpp"
 #include "cudart/host_work.hpp"
 #include "peer_rank.hpp"
@@ -119,12 +117,9 @@ TEST(without_memory_there_is_no_memory) {
   });
 }
 
-TEST(flags_that_the_device_sees_elsewhere_are_refused) {
-  run([] {
-    ::setenv("FAKECUDA_ELSEWHERE", "1", 1);
-    CHECK_THROWS(load_device(0).make_flags(3), Error,
-                 "device 0 does not see host memory where the host does");
-  });
+CUDA_TEST(flags_that_the_device_sees_elsewhere_are_refused) {
+  ::setenv("FAKECUDA_ELSEWHERE", "1", 1);
+  CHECK_THROWS(load_device(0).make_flags(3), Error, "device 0 does not see host memory where the host does");
 }
 
 TEST(an_old_driver_is_reported) {
@@ -136,7 +131,7 @@ TEST(an_old_driver_is_reported) {
   });
   run([] {
     CHECK_THROWS(load_device(1), Error, "device=1 is not in 0..0");
-    CHECK(load_library().describe(0).find("sm_90") != std::string::npos);
+    CHECK_CONTAINS(load_library().describe(0), "sm_90");
   });
 }
 
@@ -147,7 +142,7 @@ TEST(a_machine_without_a_driver_that_will_do) {
       const LoadedLibrary loaded = load_device_library(elsewhere.devices());
       std::string why;
       CHECK(loaded.devices && loaded.devices->device_count(why) == 0);
-      CHECK(why.find(part) != why.npos);
+      CHECK_CONTAINS(why, part);
       CHECK_THROWS(loaded.devices->device(0), Error, part);
     });
   };

@@ -29,8 +29,7 @@ TEST(what_is_forbidden_of_memory) {
     void* const page = std::aligned_alloc(4096, 4096);
     ok(cudaHostRegister(page, 4096, cudaHostRegisterMapped));
     CHECK(cudaHostRegister(page, 4096, cudaHostRegisterMapped) == cudaErrorHostMemoryAlreadyRegistered);
-    auto* const words = make_words();
-    const auto stream = make_stream();
+    const auto [words, stream] = make_words_and_stream();
     wait(stream, words[0], 1);
     ok(cudaMemcpyAsync(allocate(10), page, 10, cudaMemcpyDefault, stream));
     ok(cudaHostUnregister(page));

@@ -8,25 +8,21 @@ extern "C" cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, std::size_t*, vo
 extern "C" cudaError_t __cudaGetKernel(cudaKernel_t*, const void*);
 extern "C" cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, std::size_t, cudaStream_t);
 
-TEST(kernels_are_found_by_the_names_of_nvccs_objects) {
-  run([] {
-    auto* const words = make_words();
-    const auto stream = make_stream();
-    launch_flag(loaded_write_kernel(), &words[3], 77, stream);
-    ok(cudaStreamSynchronize(stream));
-    CHECK(words[3] == 77);
-    cudaFuncAttributes attributes;
-    CHECK(cudaFuncGetAttributes(&attributes, words) == cudaErrorInvalidDeviceFunction);
-    const void* const kernel = loaded_write_kernel();
-    CHECK(cudaLaunchKernel(kernel, dim3(0), dim3(1), nullptr, 0, stream) == cudaErrorInvalidConfiguration);
-  });
+CUDA_TEST(kernels_are_found_by_the_names_of_nvccs_objects) {
+  const auto [words, stream] = make_words_and_stream();
+  launch_flag(loaded_write_kernel(), &words[3], 77, stream);
+  ok(cudaStreamSynchronize(stream));
+  CHECK(words[3] == 77);
+  cudaFuncAttributes attributes;
+  CHECK(cudaFuncGetAttributes(&attributes, words) == cudaErrorInvalidDeviceFunction);
+  const void* const kernel = loaded_write_kernel();
+  CHECK(cudaLaunchKernel(kernel, dim3(0), dim3(1), nullptr, 0, stream) == cudaErrorInvalidConfiguration);
 }
 
 // nvcc's code for kernel<<<2, 3, 0, stream>>>(word, 8).
 TEST(a_launch_in_brackets) {
   run([] {
-    auto* const words = make_words();
-    const auto stream = make_stream();
+    const auto [words, stream] = make_words_and_stream();
     const void* const function = loaded_write_kernel();
     CHECK(__cudaPushCallConfiguration(dim3(2), dim3(3), 0, stream) == 0);
     dim3 grid, block;
@@ -55,8 +51,7 @@ TEST(a_launch_in_brackets) {
 TEST(modules_may_be_loaded_eagerly_and_are_a_devices_own) {
   run([] {
     ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-    auto* const words = make_words();
-    const auto stream = make_stream();
+    const auto [words, stream] = make_words_and_stream();
     launch_flag(write_kernel(), &words[0], 1, stream);
     ok(cudaStreamSynchronize(stream));
     CHECK(words[0] == 1);

@@ -3,30 +3,27 @@
 
 using namespace fakecuda_test;
 
-TEST(memory_is_poisoned_and_copies_go_in_stream_order) {
-  run([] {
-    unsigned char* const memory = allocate(1000);
-    const auto stream = make_stream();
-    auto* const words = make_words();
-    unsigned char given[1000], taken[1000];
-    ok(cudaMemcpyAsync(taken, memory, 1000, cudaMemcpyDefault, stream));
-    CHECK(taken[0] == 0xf7 && taken[999] == 0xf7);
-    std::memset(given, 5, sizeof given);
-    wait(stream, words[0], 1);
-    ok(cudaMemcpyAsync(memory, given, 1000, cudaMemcpyDefault, stream));
-    std::memset(given, 6, sizeof given);  // pageable: already staged
-    words[0] = 1;
-    ok(cudaMemcpyAsync(taken, memory, 1000, cudaMemcpyDefault, stream));  // pageable: waits for the copy
-    CHECK(taken[0] == 5 && taken[999] == 5);
-    ok(cudaMemsetAsync(memory, 9, 1000, stream));
-    ok(cudaMemcpyAsync(taken, memory, 1000, cudaMemcpyDefault, stream));
-    CHECK(taken[0] == 9 && taken[999] == 9);
-    ok(cudaFree(memory));
-    CHECK(allocate(1000) != memory);
-    void* none = nullptr;
-    CHECK(cudaMalloc(&none, std::size_t{4} << 30) == cudaErrorMemoryAllocation && !none);
-    CHECK(cudaGetLastError() == cudaErrorMemoryAllocation && cudaGetLastError() == cudaSuccess);
-  });
+CUDA_TEST(memory_is_poisoned_and_copies_go_in_stream_order) {
+  unsigned char* const memory = allocate(1000);
+  const auto [words, stream] = make_words_and_stream();
+  unsigned char given[1000], taken[1000];
+  ok(cudaMemcpyAsync(taken, memory, 1000, cudaMemcpyDefault, stream));
+  CHECK(taken[0] == 0xf7 && taken[999] == 0xf7);
+  std::memset(given, 5, sizeof given);
+  wait(stream, words[0], 1);
+  ok(cudaMemcpyAsync(memory, given, 1000, cudaMemcpyDefault, stream));
+  std::memset(given, 6, sizeof given);  // pageable: already staged
+  words[0] = 1;
+  ok(cudaMemcpyAsync(taken, memory, 1000, cudaMemcpyDefault, stream));  // pageable: waits for the copy
+  CHECK(taken[0] == 5 && taken[999] == 5);
+  ok(cudaMemsetAsync(memory, 9, 1000, stream));
+  ok(cudaMemcpyAsync(taken, memory, 1000, cudaMemcpyDefault, stream));
+  CHECK(taken[0] == 9 && taken[999] == 9);
+  ok(cudaFree(memory));
+  CHECK(allocate(1000) != memory);
+  void* none = nullptr;
+  CHECK(cudaMalloc(&none, std::size_t{4} << 30) == cudaErrorMemoryAllocation && !none);
+  CHECK(cudaGetLastError() == cudaErrorMemoryAllocation && cudaGetLastError() == cudaSuccess);
 }
 
 TEST(the_device_may_see_the_hosts_memory_elsewhere) {
@@ -50,46 +47,42 @@ TEST(the_device_may_see_the_hosts_memory_elsewhere) {
   });
 }
 
-TEST(a_free_waits_for_the_device_and_excludes_other_calls) {
-  run([] {
-    auto* const words = make_words();
-    const auto stream = make_stream(), other = make_stream();
-    unsigned char* const memory = allocate(10);
-    wait(stream, words[0], 1);
-    std::atomic<bool> freed{false}, submitted{false};
-    std::thread frees([&] {
-      ok(cudaFree(memory));
-      freed = true;
-    });
-    settle();
-    std::thread submits([&] {
-      write(other, words[1], 1);
-      submitted = true;
-    });
-    settle();
-    CHECK(!freed && !submitted);
-    words[0] = 1;
-    frees.join();
-    submits.join();
-    ok(cudaStreamSynchronize(other));
-    CHECK(words[1] == 1);
+CUDA_TEST(a_free_waits_for_the_device_and_excludes_other_calls) {
+  auto* const words = make_words();
+  const auto stream = make_stream(), other = make_stream();
+  unsigned char* const memory = allocate(10);
+  wait(stream, words[0], 1);
+  std::atomic<bool> freed{false}, submitted{false};
+  std::thread frees([&] {
+    ok(cudaFree(memory));
+    freed = true;
   });
+  settle();
+  std::thread submits([&] {
+    write(other, words[1], 1);
+    submitted = true;
+  });
+  settle();
+  CHECK(!freed && !submitted);
+  words[0] = 1;
+  frees.join();
+  submits.join();
+  ok(cudaStreamSynchronize(other));
+  CHECK(words[1] == 1);
 }
 
-TEST(what_a_pointer_is) {
-  run([] {
-    cudaPointerAttributes attributes;
-    unsigned char* const memory = allocate(100);
-    ok(cudaPointerGetAttributes(&attributes, memory + 99));
-    CHECK(attributes.type == cudaMemoryTypeDevice && attributes.device == 0 &&
-          attributes.hostPointer == nullptr);
-    auto* const words = make_words();
-    ok(cudaPointerGetAttributes(&attributes, words));
-    CHECK(attributes.type == cudaMemoryTypeHost && attributes.devicePointer == words);
-    ok(cudaPointerGetAttributes(&attributes, &attributes));
-    CHECK(attributes.type == cudaMemoryTypeUnregistered);
-    ok(cudaFreeHost(words));
-  });
+CUDA_TEST(what_a_pointer_is) {
+  cudaPointerAttributes attributes;
+  unsigned char* const memory = allocate(100);
+  ok(cudaPointerGetAttributes(&attributes, memory + 99));
+  CHECK(attributes.type == cudaMemoryTypeDevice && attributes.device == 0 &&
+        attributes.hostPointer == nullptr);
+  auto* const words = make_words();
+  ok(cudaPointerGetAttributes(&attributes, words));
+  CHECK(attributes.type == cudaMemoryTypeHost && attributes.devicePointer == words);
+  ok(cudaPointerGetAttributes(&attributes, &attributes));
+  CHECK(attributes.type == cudaMemoryTypeUnregistered);
+  ok(cudaFreeHost(words));
 }
 
 TEST(another_process_sees_the_same_memory_at_its_own_address) {
@@ -180,16 +173,14 @@ TEST(a_process_that_is_killed_releases_its_memory) {
   });
 }
 
-TEST(a_thread_uses_the_device_that_it_has_named) {
-  run([] {
-    ::setenv("FAKECUDA_DEVICES", "2", 1);
-    int device = 7;
-    ok(cudaGetDevice(&device));
-    CHECK(device == 0);
-    ok(cudaSetDevice(1));
-    ok(cudaGetDevice(&device));
-    CHECK(device == 1 && cudaSetDevice(2) == cudaErrorInvalidDevice);
-  });
+CUDA_TEST(a_thread_uses_the_device_that_it_has_named) {
+  ::setenv("FAKECUDA_DEVICES", "2", 1);
+  int device = 7;
+  ok(cudaGetDevice(&device));
+  CHECK(device == 0);
+  ok(cudaSetDevice(1));
+  ok(cudaGetDevice(&device));
+  CHECK(device == 1 && cudaSetDevice(2) == cudaErrorInvalidDevice);
 }
 
 UNIT_MAIN()

@@ -38,49 +38,38 @@ void run_ranks(const Setting& setting, const std::function<void(PeerRank&)>& bod
 
 using Counts = std::initializer_list<std::uint64_t>;
 
-void run_everything(PeerRank& self, Grouping grouped, Counts counts = {1, 7, 100, 3000, 40003}) {
-  run_calls(self, all_calls(self.size, counts), grouped);
+void run_everything(const Setting& setting, Grouping grouped, Counts counts = {1, 7, 100, 3000, 40003}) {
+  run_ranks(setting, [&](PeerRank& self) { run_calls(self, all_calls(self.size, counts), grouped); });
 }
 
 }  // namespace
 
-TEST(every_shared_algorithm) {
-  run_ranks({}, [](PeerRank& self) { run_everything(self, none); });
-}
+TEST(every_shared_algorithm) { run_everything({}, none); }
 
-TEST(every_shared_algorithm_by_flag_kernels) {
-  run_ranks({.stream_words = "0"}, [](PeerRank& self) { run_everything(self, none); });
-}
+TEST(every_shared_algorithm_by_flag_kernels) { run_everything({.stream_words = "0"}, none); }
 
 TEST(every_shared_algorithm_on_one_hardware_queue_with_delays) {
-  run_ranks({.queues = "1", .delay_us = "30"}, [](PeerRank& self) { run_everything(self, some); });
+  run_everything({.queues = "1", .delay_us = "30"}, some);
 }
 
-TEST(group_memory_of_all_ranks) {
-  run_ranks({}, [](PeerRank& self) { run_everything(self, everything); });
-}
+TEST(group_memory_of_all_ranks) { run_everything({}, everything); }
 
 // Every allocation between calls, and every submission to a full queue, waits for the device and blocks
 // others.
 TEST(group_memory_of_some_ranks_and_calls) {
-  run_ranks({.queues = "32", .stream_words = "0", .delay_us = "10", .waits = "1", .depth = "5"},
-            [](PeerRank& self) { run_everything(self, some); });
+  run_everything({.queues = "32", .stream_words = "0", .delay_us = "10", .waits = "1", .depth = "5"}, some);
 }
 
-TEST(a_device_for_each_rank) {
-  run_ranks({.own_devices = true}, [](PeerRank& self) { run_everything(self, some); });
-}
+TEST(a_device_for_each_rank) { run_everything({.own_devices = true}, some); }
 
 // Without MPS: a polling kernel uses up its process's time slice, while another process must write the flag.
 TEST(flag_kernels_of_processes_that_take_turns) {
-  run_ranks({.queues = "32", .stream_words = "0", .slice_us = "300"},
-            [](PeerRank& self) { run_everything(self, some, {1, 100, 3000}); });
+  run_everything({.queues = "32", .stream_words = "0", .slice_us = "300"}, some, {1, 100, 3000});
 }
 
 // A fold has more blocks than fit, and polling kernels occupy their places.
 TEST(one_multiprocessor) {
-  run_ranks({.queues = "32", .stream_words = "0", .multiprocessors = "1"},
-            [](PeerRank& self) { run_everything(self, some, {7, 3000}); });
+  run_everything({.queues = "32", .stream_words = "0", .multiprocessors = "1"}, some, {7, 3000});
 }
 
 TEST(writes_beside_what_a_call_has_are_seen) {
@@ -101,9 +90,7 @@ TEST(writes_beside_what_a_call_has_are_seen) {
       self.caller->copy(beside, static_cast<unsigned char*>(beside) - 1, 1);
       self.check_canaries();
     }
-    self.meet();
-    self.node.reset();
-    self.meet();
+    self.close();
   });
 }
 

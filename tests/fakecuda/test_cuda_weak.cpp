@@ -23,8 +23,7 @@ void copy(void* to, const void* from, cudaStream_t stream) {
 
 // The device writes 0x05050505 to the host, then the flag by `write_flag`.
 std::uint64_t value_read_by_host(const std::function<void(Words, cudaStream_t)>& write_flag) {
-  const Words words = make_words();
-  const auto stream = make_stream();
+  const auto [words, stream] = make_words_and_stream();
   unsigned char* const memory = allocate(4);
   ok(cudaMemsetAsync(memory, 5, 4, stream));
   copy(&words[kData], memory, stream);
@@ -36,8 +35,7 @@ std::uint64_t value_read_by_host(const std::function<void(Words, cudaStream_t)>&
 // The device reads a word, waits by `wait_flag` until the host has written a new value and the flag, and
 // reads again. All is submitted before, because later work sees the host's writes anyway.
 std::uint64_t value_read_by_device(const std::function<void(Words, cudaStream_t)>& wait_flag) {
-  const Words words = make_words();
-  const auto stream = make_stream();
+  const auto [words, stream] = make_words_and_stream();
   unsigned char* const memory = allocate(4);
   wait(stream, words[kGo], 1);
   copy(memory, &words[kData], stream);
@@ -86,8 +84,7 @@ TEST(neither_without_the_kernels_fence) {
 TEST(the_host_sees_all_when_it_has_waited) {
   const auto expect = [](const std::function<void(cudaStream_t)>& wait_for) {
     run_weak("", [&] {
-      const Words words = make_words();
-      const auto stream = make_stream();
+      const auto [words, stream] = make_words_and_stream();
       unsigned char* const memory = allocate(4);
       ok(cudaMemsetAsync(memory, 5, 4, stream));
       copy(&words[kData], memory, stream);
@@ -121,8 +118,7 @@ TEST(the_host_sees_all_when_it_has_waited) {
 // Like kernels of the framework here.
 TEST(functions_of_the_host_see_what_the_device_sees_and_it_sees_them) {
   run_weak("", [] {
-    const Words words = make_words();
-    const auto stream = make_stream();
+    const auto [words, stream] = make_words_and_stream();
     unsigned char* const memory = allocate(4);
     copy(memory, &words[kData], stream);
     ok(cudaMemsetAsync(&words[kFlag], 5, 4, stream));
@@ -134,23 +130,20 @@ TEST(functions_of_the_host_see_what_the_device_sees_and_it_sees_them) {
   });
 }
 
-TEST(places_are_recorded) {
-  run([] {
-    char name[] = "/tmp/places-XXXXXX";
-    CHECK(::close(::mkstemp(name)) == 0);
-    ::setenv("FAKECUDA_PLACES", name, 1);
-    ::setenv("FAKECUDA_MEMORY", "weak", 1);
-    value_read_by_host(write_by_kernel);
-    value_read_by_host(write_by_kernel);
-    std::FILE* const file = std::fopen(name, "r");
-    char text[1000] = {};
-    static_cast<void>(!std::fread(text, 1, sizeof text - 1, file));
-    ::unlink(name);
-    const std::string all = text;
-    CHECK(all.find("fence:flag_kernels:1\n") != all.npos &&
-          all.find("volatile:flag_kernels:3\n") != all.npos);
-    CHECK(all.find("flag_write:") == 0 && all.find("flag_write:", 1) == all.npos);  // this program's one call
-  });
+CUDA_TEST(places_are_recorded) {
+  char name[] = "/tmp/places-XXXXXX";
+  CHECK(::close(::mkstemp(name)) == 0);
+  ::setenv("FAKECUDA_PLACES", name, 1);
+  ::setenv("FAKECUDA_MEMORY", "weak", 1);
+  value_read_by_host(write_by_kernel);
+  value_read_by_host(write_by_kernel);
+  std::FILE* const file = std::fopen(name, "r");
+  char text[1000] = {};
+  static_cast<void>(!std::fread(text, 1, sizeof text - 1, file));
+  ::unlink(name);
+  const std::string all = text;
+  CHECK(all.find("fence:flag_kernels:1\n") != all.npos && all.find("volatile:flag_kernels:3\n") != all.npos);
+  CHECK(all.find("flag_write:") == 0 && all.find("flag_write:", 1) == all.npos);  // this program's one call
 }
 
 TEST(a_memory_that_is_neither_is_refused) {

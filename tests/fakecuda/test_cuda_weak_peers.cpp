@@ -30,14 +30,14 @@ void run_peers(const char* stream_words, const std::function<void(PeerRank&, Hol
     PeerRank self(rank, kSize, world);
     Hold hold(self.device);
     body(self, hold);
-    self.meet();
-    self.node.reset();
-    self.meet();
+    self.close();
   });
 }
 
-void run_all_calls(PeerRank& self, Hold& hold, Grouping grouped) {
-  run_calls(self, all_calls(self.size, {7, 600}), grouped, &hold);
+void run_all_calls(const char* stream_words, Grouping grouped) {
+  run_peers(stream_words, [&](PeerRank& self, Hold& hold) {
+    run_calls(self, all_calls(self.size, {7, 600}), grouped, &hold);
+  });
 }
 
 // In a broadcast the root receives nothing: only SlotUse::begin() keeps the root from overwriting a slot that
@@ -61,20 +61,10 @@ void run_carried(const char* stream_words, bool by_host, const char* late) {
     std::vector<std::unique_ptr<CarriedRank>> ranks;
     for (auto& transport : transports)
       ranks.push_back(std::make_unique<CarriedRank>(device, std::move(transport)));
-    std::vector<std::exception_ptr> errors(kSize);
-    std::vector<std::thread> threads;
-    for (std::size_t r = 0; r < kSize; ++r)
-      threads.emplace_back([&, r] {
-        try {
-          Hold hold(device);
-          carry_everything(*ranks[r], kSize, hold, by_host);
-        } catch (...) {
-          errors[r] = std::current_exception();
-        }
-      });
-    for (auto& thread : threads) thread.join();
-    for (const auto& error : errors)
-      if (error) std::rethrow_exception(error);
+    unit::on_threads(kSize, [&](int r) {
+      Hold hold(device);
+      carry_everything(*ranks[static_cast<std::size_t>(r)], kSize, hold, by_host);
+    });
   });
 }
 
@@ -96,21 +86,13 @@ void run_parts(const char* late) {
 
 }  // namespace
 
-TEST(peers_by_memory_operations) {
-  run_peers("1", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, none); });
-}
+TEST(peers_by_memory_operations) { run_all_calls("1", none); }
 
-TEST(peers_by_kernels) {
-  run_peers("0", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, none); });
-}
+TEST(peers_by_kernels) { run_all_calls("0", none); }
 
-TEST(group_memory_by_memory_operations) {
-  run_peers("1", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, everything); });
-}
+TEST(group_memory_by_memory_operations) { run_all_calls("1", everything); }
 
-TEST(group_memory_by_kernels) {
-  run_peers("0", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, everything); });
-}
+TEST(group_memory_by_kernels) { run_all_calls("0", everything); }
 
 TEST(broadcasts_in_a_row) { run_peers("1", broadcast_often); }
 

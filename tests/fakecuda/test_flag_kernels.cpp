@@ -1,9 +1,4 @@
 // csrc/device/cuda/flag_kernels.cu, from its PTX.
-#include <cstdint>
-#include <random>
-#include <string>
-#include <thread>
-
 #include "device/resolved.hpp"
 #include "launch_kernel.hpp"
 #include "test.hpp"
@@ -25,6 +20,10 @@ const fakecuda::Kernel& flag_kernel(const std::string& name_and_types) {
 template <typename... Arguments>
 Launch launch(const char* name, Arguments... arguments) {
   return Launch(flag_kernel(name), 1, 1, parameters(arguments...), whole_gpu());
+}
+template <typename... Arguments>
+void run(const char* name, Arguments... arguments) {
+  run_kernel(flag_kernel(name), 1, 1, 0, arguments...);
 }
 
 bool waits(Launch& launch) {
@@ -63,8 +62,7 @@ TEST(kernels_wait_for_a_flag_and_write_one) {
     CHECK(waits(waiting));
     word = at_least - 5;
     CHECK(waits(waiting));
-    Launch writing = launch(kWrite, &word, at_least + 2, kNone, kNone);
-    finish(writing);
+    run(kWrite, &word, at_least + 2, kNone, kNone);
     CHECK(word == at_least + 2);
     finish(waiting);
   }
@@ -81,8 +79,7 @@ TEST(a_flag_that_another_thread_raises) {
 
 TEST(replays_are_counted_by_the_device) {
   Word count = 4, poisoned = 0, released = 0, word = 0;
-  Launch counting = launch(kCount, &count);
-  finish(counting);
+  run(kCount, &count);
   CHECK(count == 5);
   Launch waiting = launch(kWait, &word, 7 - (Word{1} << 32), &count, &poisoned, &released);
   word = Word{4} << 32 | 6;
@@ -90,8 +87,7 @@ TEST(replays_are_counted_by_the_device) {
   word = Word{4} << 32 | 7;
   finish(waiting);
   CHECK(poisoned == 0);
-  Launch writing = launch(kWrite, &word, Word{9}, &count, &poisoned);
-  finish(writing);
+  run(kWrite, &word, Word{9}, &count, &poisoned);
   CHECK(word == (Word{5} << 32 | 9));
 }
 
@@ -102,8 +98,7 @@ TEST(a_wait_that_was_released_poisons_what_follows) {
   released = 1;
   finish(waiting);
   CHECK(poisoned == 1);
-  Launch writing = launch(kWrite, &word, Word{9}, &count, &poisoned);
-  finish(writing);
+  run(kWrite, &word, Word{9}, &count, &poisoned);
   CHECK(word == 0);
 }
 

@@ -2,18 +2,11 @@
 #define MPI_GDR_ISA cuda
 #define MPI_GDR_FOLD "launched_fold.hpp"
 
-#include <cstdlib>
-#include <random>
-#include <utility>
-#include <vector>
-
-#include "common/error.hpp"
 #include "device/kernels/reduce_complex.cpp"
 #include "device/kernels/reduce_float8.cpp"
 #include "device/kernels/reduce_floats.cpp"
 #include "device/kernels/reduce_integers.cpp"
 #include "fold_check.hpp"
-#include "test.hpp"
 
 using namespace mpi_gdr;
 using namespace unit;

@@ -1,8 +1,5 @@
 // Execution of kernels: turns of blocks, barriers, room on multiprocessors, and violations.
-#include <functional>
 #include <set>
-#include <string>
-#include <thread>
 
 #include "end_of_process.hpp"
 #include "gpu/translated.hpp"
@@ -38,8 +35,7 @@ bool aborts(const std::string& rule, const std::function<void()>& run) {
 void launch_one(void (*body)(Thread&)) {
   alignas(16) unsigned char memory[64] = {};
   const Kernel one = kernel(body, 64);
-  Launch launch(one, 1, 1, parameters(&memory), whole_gpu());
-  finish(launch);
+  run_kernel(one, 1, 1, 0, &memory);
 }
 
 bool faults(const char* rule, void (*body)(Thread&)) {
@@ -66,8 +62,7 @@ TEST(a_barrier_parts_what_comes_before_from_what_comes_after) {
       4 * 256);
   for (u64 seed = 0; seed < 20; ++seed) {
     std::vector<u32> right(5 * 256);
-    Launch launch(rotate, 5, 256, parameters(right.data()), whole_gpu(), seed);
-    finish(launch);
+    run_kernel(rotate, 5, 256, seed, right.data());
     CHECK(std::set<u32>(right.begin(), right.end()) == std::set<u32>{1});
   }
 }
@@ -83,8 +78,7 @@ TEST(shared_memory_is_the_blocks_own_and_poisoned) {
       },
       4);
   u32 before[8] = {};
-  Launch launch(look, 8, 1, parameters(&before), whole_gpu());
-  finish(launch);
+  run_kernel(look, 8, 1, 0, &before);
   for (const u32 word : before) CHECK(word == 0xcdcdcdcd);
 }
 
@@ -98,8 +92,7 @@ TEST(resident_blocks_wait_for_each_other) {
   });
   for (u64 seed = 0; seed < 20; ++seed) {
     u32 word = 0;
-    Launch launch(in_turn, 32, 1, parameters(&word), whole_gpu(), seed);
-    finish(launch);
+    run_kernel(in_turn, 32, 1, seed, &word);
     CHECK(word == 32);
   }
 }
@@ -131,8 +124,7 @@ TEST(the_order_of_turns_depends_on_the_seed_alone) {
   });
   const auto order = [&](u64 seed) {
     std::vector<u32> memory(1 + 4 * 8);
-    Launch launch(note, 4, 8, parameters(memory.data()), whole_gpu(), seed);
-    finish(launch);
+    run_kernel(note, 4, 8, seed, memory.data());
     return memory;
   };
   std::set<std::vector<u32>> orders;
@@ -234,8 +226,7 @@ TEST(a_barrier_that_some_threads_never_come_to) {
     const Kernel some = kernel([](Thread& t) {
       if (t.tid % 2) barrier(t);
     });
-    Launch launch(some, 1, 4, parameters(u64{0}), whole_gpu());
-    finish(launch);
+    run_kernel(some, 1, 4, 0, u64{0});
   }));
 }
 

@@ -58,8 +58,7 @@ void wait(Thread& t, u32& word) {
 }
 
 void run(const Kernel& kernel, Words& words, unsigned blocks = 1, unsigned threads = 1, u64 seed = 1) {
-  Launch launch(kernel, blocks, threads, parameters(&words), whole_gpu(), seed);
-  finish(launch);
+  run_kernel(kernel, blocks, threads, seed, &words);
 }
 
 template <int kFence>

@@ -28,8 +28,7 @@ bool store_tears() {
   };
   const Kernel kernel{"by hand", body, {}, 8, 0, kRegisters, 1024};
   alignas(16) u32 memory[5] = {};
-  Launch launch(kernel, 2, 1, parameters(&memory), whole_gpu(), 1);
-  finish(launch);
+  run_kernel(kernel, 2, 1, 1, &memory);
   return memory[4] == 1;
 }
 

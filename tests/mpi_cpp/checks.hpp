@@ -74,6 +74,10 @@ inline void point_to_point(Transport& t) {
   REQUIRE(contains(message_of([&] { t.isend(Channel::PointToPoint, &byte, 1, my_size, 0); }), "peer="));
 }
 
+inline void run(Transport& t, const NativeCollective& call, Channel channel = Channel::Collective) {
+  wait(t, t.istart_native(channel, call));
+}
+
 template <typename T>
 void reductions(Transport& t, DataType dtype, T one) {
   const std::uint64_t n = 1003;
@@ -109,27 +113,21 @@ void reductions(Transport& t, DataType dtype, T one) {
     std::vector<T> in(n * my_size), out(n);
     for (std::uint64_t i = 0; i < in.size(); ++i) in[i] = value(my_rank, i);
     // Out of place, in place, to one root.
-    wait(t, t.istart_native(Channel::Collective,
-                            {Collective::AllReduce, in.data(), out.data(), n, dtype, op, 0}));
+    run(t, {Collective::AllReduce, in.data(), out.data(), n, dtype, op, 0});
     for (std::uint64_t i = 0; i < n; ++i) REQUIRE(out[i] == expected(i));
     out.assign(in.begin(), in.begin() + n);
-    wait(t, t.istart_native(Channel::Accelerator,
-                            {Collective::AllReduce, out.data(), out.data(), n, dtype, op, 0}));
+    run(t, {Collective::AllReduce, out.data(), out.data(), n, dtype, op, 0}, Channel::Accelerator);
     for (std::uint64_t i = 0; i < n; ++i) REQUIRE(out[i] == expected(i));
     const int root = my_size - 1;
     std::vector<T> kept = in;
-    wait(t,
-         t.istart_native(Channel::Collective, {Collective::Reduce, in.data(),
-                                               my_rank == root ? in.data() : nullptr, n, dtype, op, root}));
+    run(t, {Collective::Reduce, in.data(), my_rank == root ? in.data() : nullptr, n, dtype, op, root});
     for (std::uint64_t i = 0; i < n; ++i) REQUIRE(in[i] == (my_rank == root ? expected(i) : kept[i]));
     in = kept;
     // reduce_scatter apart, then with the result inside the input.
-    wait(t, t.istart_native(Channel::Collective,
-                            {Collective::ReduceScatter, in.data(), out.data(), n, dtype, op, 0}));
+    run(t, {Collective::ReduceScatter, in.data(), out.data(), n, dtype, op, 0});
     for (std::uint64_t i = 0; i < n; ++i) REQUIRE(out[i] == expected(my_rank * n + i));
     T* inside = in.data() + my_rank * n;
-    wait(t, t.istart_native(Channel::Collective,
-                            {Collective::ReduceScatter, in.data(), inside, n, dtype, op, 0}));
+    run(t, {Collective::ReduceScatter, in.data(), inside, n, dtype, op, 0});
     for (std::uint64_t i = 0; i < n; ++i) REQUIRE(inside[i] == expected(my_rank * n + i));
   }
 }
@@ -159,19 +157,16 @@ inline void natives(Transport& t) {
 
   const std::uint64_t n = 777;
   std::vector<std::int16_t> data(n, my_rank == 0 ? 42 : 0), all(n * my_size);
-  wait(t, t.istart_native(Channel::Collective,
-                          {Collective::Broadcast, nullptr, data.data(), n, DataType::BFloat16}));
+  run(t, {Collective::Broadcast, nullptr, data.data(), n, DataType::BFloat16});
   REQUIRE(data == std::vector<std::int16_t>(n, 42));
   for (bool in_place : {false, true}) {
     std::int16_t* mine = in_place ? all.data() + my_rank * n : data.data();
     std::fill(mine, mine + n, static_cast<std::int16_t>(my_rank + 1));
-    wait(t, t.istart_native(Channel::Collective,
-                            {Collective::AllGather, mine, all.data(), n, DataType::BFloat16}));
+    run(t, {Collective::AllGather, mine, all.data(), n, DataType::BFloat16});
     for (std::size_t i = 0; i < all.size(); ++i) REQUIRE(all[i] == static_cast<std::int16_t>(i / n + 1));
   }
-  wait(t, t.istart_native(Channel::Collective, {Collective::Barrier}));
-  wait(t,
-       t.istart_native(Channel::Collective, {Collective::AllReduce, nullptr, nullptr, 0, DataType::Float32}));
+  run(t, {Collective::Barrier});
+  run(t, {Collective::AllReduce, nullptr, nullptr, 0, DataType::Float32});
 }
 
 }  // namespace checks

@@ -7,21 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <numeric>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "bootstrap/rendezvous.hpp"
 #include "checks.hpp"
 #include "common/env.hpp"
-#include "common/error.hpp"
 #include "file_store.hpp"
 #include "transport/load.hpp"
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -26,13 +27,9 @@ inline std::uint64_t pair_count(int from, int to, std::uint64_t count) {
 }
 
 inline CollectiveSpec make_spec(Collective collective, int rank, int size, std::uint64_t count, int root) {
-  CollectiveSpec spec;
-  spec.collective = collective;
-  spec.rank = rank;
-  spec.size = size;
-  spec.root = has_root(collective) ? root : 0;
-  spec.count = collective == Collective::Barrier || collective == Collective::AllToAll ? 0 : count;
-  spec.dtype = DataType::Int32;
+  const bool counted = collective != Collective::Barrier && collective != Collective::AllToAll;
+  CollectiveSpec spec{collective,          rank,           size, has_root(collective) ? root : 0,
+                      counted ? count : 0, DataType::Int32};
   if (collective == Collective::AllToAll)
     for (int r = 0; r < size; ++r) {
       spec.send_counts.push_back(pair_count(rank, r, count));
@@ -62,54 +59,49 @@ inline Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt)
   const auto fill = [&](std::uint64_t n) {
     for (std::uint64_t i = 0; i < n; ++i) data.input.push_back(value(rank, i, salt));
   };
-  const auto sum = [&](std::uint64_t i) {
-    Element total = 0;
-    for (int r = 0; r < p; ++r) total += value(r, i, salt);
-    return total;
+  const auto expect = [&](int r, std::uint64_t first, std::uint64_t n) {
+    for (std::uint64_t i = first; i < first + n; ++i) data.expected.push_back(value(r, i, salt));
   };
+  const auto expect_sums = [&](std::uint64_t first) {
+    for (std::uint64_t i = first; i < first + count; ++i) {
+      Element total = 0;
+      for (int r = 0; r < p; ++r) total += value(r, i, salt);
+      data.expected.push_back(total);
+    }
+  };
+  const std::uint64_t own = static_cast<std::uint64_t>(rank) * count;
+  const bool root = rank == spec.root;
   switch (spec.collective) {
     case Collective::AllReduce:
+    case Collective::Reduce:
       fill(count);
-      for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(sum(i));
+      if (spec.collective == Collective::AllReduce || root) expect_sums(0);
       break;
     case Collective::Broadcast:
       fill(count);
       data.in_place = true;
-      for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(spec.root, i, salt));
-      break;
-    case Collective::Reduce:
-      fill(count);
-      for (std::uint64_t i = 0; rank == spec.root && i < count; ++i) data.expected.push_back(sum(i));
+      expect(spec.root, 0, count);
       break;
     case Collective::AllGather:
+    case Collective::Gather:
       fill(count);
-      for (int r = 0; r < p; ++r)
-        for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(r, i, salt));
+      for (int r = 0; (spec.collective == Collective::AllGather || root) && r < p; ++r) expect(r, 0, count);
       break;
     case Collective::ReduceScatter:
       fill(size * count);
-      for (std::uint64_t i = 0; i < count; ++i)
-        data.expected.push_back(sum(static_cast<std::uint64_t>(rank) * count + i));
+      expect_sums(own);
       break;
     case Collective::AllToAll:
-      for (int r = 0; r < p; ++r) fill(spec.send_counts[r]);
-      for (std::uint64_t i = 0; i < data.input.size(); ++i) data.input[i] = value(rank, i, salt);
+      fill(std::accumulate(spec.send_counts.begin(), spec.send_counts.end(), std::uint64_t{0}));
       for (int r = 0; r < p; ++r) {
         std::uint64_t first = 0;  // offset of the block for this rank in rank r's input
         for (int to = 0; to < rank; ++to) first += pair_count(r, to, count);
-        for (std::uint64_t i = 0; i < spec.recv_counts[r]; ++i)
-          data.expected.push_back(value(r, first + i, salt));
+        expect(r, first, spec.recv_counts[r]);
       }
       break;
-    case Collective::Gather:
-      fill(count);
-      for (int r = 0; rank == spec.root && r < p; ++r)
-        for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(r, i, salt));
-      break;
     case Collective::Scatter:
-      if (rank == spec.root) fill(size * count);
-      for (std::uint64_t i = 0; i < count; ++i)
-        data.expected.push_back(value(spec.root, static_cast<std::uint64_t>(rank) * count + i, salt));
+      if (root) fill(size * count);
+      expect(spec.root, own, count);
       break;
     case Collective::Barrier:
       break;

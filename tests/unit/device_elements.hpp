@@ -26,41 +26,18 @@ inline std::vector<unsigned char> random_elements(mpi_gdr::DataType dtype, std::
                                                   std::mt19937& random) {
   std::vector<unsigned char> bytes(count * mpi_gdr::item_size(dtype));
   for (unsigned char& b : bytes) b = static_cast<unsigned char>(random());
-  switch (dtype) {
-    case mpi_gdr::DataType::Float64:
-    case mpi_gdr::DataType::Complex128:
-      make_finite<std::uint64_t>(bytes, std::uint64_t{1} << 52);
-      break;
-    case mpi_gdr::DataType::Float32:
-    case mpi_gdr::DataType::Complex64:
-      make_finite<std::uint32_t>(bytes, 1u << 23);
-      break;
-    case mpi_gdr::DataType::Float16:
-    case mpi_gdr::DataType::Complex32:
-      make_finite<std::uint16_t>(bytes, 1u << 10);
-      break;
-    case mpi_gdr::DataType::BFloat16:
-      make_finite<std::uint16_t>(bytes, 1u << 7);
-      break;
-    case mpi_gdr::DataType::Float8E4M3FN:
-      make_finite<std::uint8_t>(bytes, 1u << 3);
-      break;
-    case mpi_gdr::DataType::Float8E5M2:
-      make_finite<std::uint8_t>(bytes, 1u << 2);
-      break;
-    case mpi_gdr::DataType::Float8E4M3FNUZ:
-    case mpi_gdr::DataType::Float8E5M2FNUZ:
-      make_finite<std::uint8_t>(bytes, 0, 1);
-      break;
-    case mpi_gdr::DataType::Float8E8M0FNU:
-      make_finite<std::uint8_t>(bytes, 1);
-      break;
-    case mpi_gdr::DataType::Bool:
-      for (unsigned char& b : bytes) b = b % 3 ? b : 0;
-      break;
-    default:
-      break;
-  }
+  using mpi_gdr::DataType;
+  const auto is = [&](auto... types) { return ((dtype == types) || ...); };
+  if (is(DataType::Float64, DataType::Complex128)) make_finite<std::uint64_t>(bytes, std::uint64_t{1} << 52);
+  if (is(DataType::Float32, DataType::Complex64)) make_finite<std::uint32_t>(bytes, 1u << 23);
+  if (is(DataType::Float16, DataType::Complex32)) make_finite<std::uint16_t>(bytes, 1u << 10);
+  if (is(DataType::BFloat16)) make_finite<std::uint16_t>(bytes, 1u << 7);
+  if (is(DataType::Float8E4M3FN)) make_finite<std::uint8_t>(bytes, 1u << 3);
+  if (is(DataType::Float8E5M2)) make_finite<std::uint8_t>(bytes, 1u << 2);
+  if (is(DataType::Float8E4M3FNUZ, DataType::Float8E5M2FNUZ)) make_finite<std::uint8_t>(bytes, 0, 1);
+  if (is(DataType::Float8E8M0FNU)) make_finite<std::uint8_t>(bytes, 1);
+  for (unsigned char& b : bytes)
+    if (is(DataType::Bool) && b % 3 == 0) b = 0;
   return bytes;
 }
 
@@ -71,25 +48,14 @@ inline std::size_t alignment_of(mpi_gdr::DataType dtype) {
 // `bits`: of a part of an element.
 inline bool is_nan(mpi_gdr::DataType dtype, std::uint64_t bits) {
   using mpi_gdr::DataType;
-  switch (dtype) {
-    case DataType::Float64:
-    case DataType::Complex128:
-      return (bits & ~(std::uint64_t{1} << 63)) > std::uint64_t{0x7ff} << 52;
-    case DataType::Float32:
-    case DataType::Complex64:
-      return (bits & 0x7fffffffu) > 0x7f800000u;
-    case DataType::Float16:
-    case DataType::Complex32:
-      return (bits & 0x7fffu) > 0x7c00u;
-    case DataType::BFloat16:
-      return (bits & 0x7fffu) > 0x7f80u;
-    case DataType::Float8E4M3FN:
-      return (bits & 0x7fu) == 0x7fu;
-    case DataType::Float8E5M2:
-      return (bits & 0x7fu) > 0x7cu;
-    default:
-      return false;  // no NaN, or one pattern only
-  }
+  const auto is = [&](auto... types) { return ((dtype == types) || ...); };
+  if (is(DataType::Float64, DataType::Complex128))
+    return (bits & ~(std::uint64_t{1} << 63)) > std::uint64_t{0x7ff} << 52;
+  if (is(DataType::Float32, DataType::Complex64)) return (bits & 0x7fffffffu) > 0x7f800000u;
+  if (is(DataType::Float16, DataType::Complex32)) return (bits & 0x7fffu) > 0x7c00u;
+  if (is(DataType::BFloat16)) return (bits & 0x7fffu) > 0x7f80u;
+  if (is(DataType::Float8E4M3FN)) return (bits & 0x7fu) == 0x7fu;
+  return is(DataType::Float8E5M2) && (bits & 0x7fu) > 0x7cu;  // others: no NaN, or one pattern only
 }
 
 inline bool same_but_for_nans(mpi_gdr::DataType dtype, const std::vector<unsigned char>& a,

@@ -1,8 +1,6 @@
 // Ranks with a device each below Group and Engine, and operations for them.
 #pragma once
 
-#include <algorithm>
-
 #include "engine_world.hpp"
 #include "execution/device/gate.hpp"
 #include "execution/device/stream_target.hpp"
@@ -70,14 +68,14 @@ inline std::vector<std::shared_ptr<ipc::DeviceNode>> share_staging(World& world,
   std::vector<std::shared_ptr<ipc::DeviceNode>> nodes;
   std::vector<ipc::Ticket> tickets;
   for (int r = 0; r < size; ++r) {
-    nodes.push_back(std::make_shared<ipc::DeviceNode>(gpus[static_cast<std::size_t>(r)]->device, r, size));
+    nodes.push_back(std::make_shared<ipc::DeviceNode>(gpus[r]->device, r, size));
     tickets.push_back(nodes.back()->ticket());
   }
   for (int r = 0; r < size; ++r) {
-    const auto& node = nodes[static_cast<std::size_t>(r)];
+    const auto& node = nodes[r];
     std::string why;
     CHECK(node->attach(tickets, why));
-    world.ranks[static_cast<std::size_t>(r)].group->share_devices(node);
+    world.ranks[r].group->share_devices(node);
   }
   return nodes;
 }

@@ -2,14 +2,8 @@
 // transport.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
-#include <cstdlib>
-#include <future>
-#include <numeric>
-#include <random>
 
-#include "common/error.hpp"
 #include "diagnostics/trace.hpp"
 #include "doubles/loopback.hpp"
 #include "engine/engine.hpp"
@@ -18,7 +12,6 @@
 #include "transport/shm/node_transport.hpp"
 
 using namespace mpi_gdr;
-using namespace std::chrono_literals;
 
 namespace engine_tests {
 
@@ -89,32 +82,42 @@ struct World {
     }
   }
   // `body(rank)` on a thread per rank; rethrows the first error.
-  void run(const std::function<void(int)>& body) {
-    std::vector<std::future<void>> done;
-    for (int r = 0; r < static_cast<int>(ranks.size()); ++r)
-      done.push_back(std::async(std::launch::async, body, r));
-    for (auto& d : done) d.get();
-  }
+  void run(const std::function<void(int)>& body) { unit::on_threads(static_cast<int>(ranks.size()), body); }
   void close() {
     run([&](int r) {
       ranks[r].engine->close(*ranks[r].group);
       ranks[r].engine->shutdown();
     });
   }
+  void run_and_close(const std::function<void(int)>& body) {
+    run(body);
+    close();
+  }
+  void wait(int r, const OperationPtr& operation) { ranks[r].engine->wait(*operation); }
   std::vector<Rank> ranks;
 };
 
+// Another group of the same ranks, by rank.
+inline std::vector<std::shared_ptr<Group>> add_group(World& world, GroupOptions options,
+                                                     LoopbackOptions loopback = {}, Env env = env_of({})) {
+  auto transports = make_loopback(static_cast<int>(world.ranks.size()), loopback);
+  std::vector<std::shared_ptr<Group>> group;
+  for (std::size_t r = 0; r < world.ranks.size(); ++r)
+    group.push_back(std::make_shared<Group>(*world.ranks[r].engine, options, std::move(transports[r]),
+                                            std::make_shared<Planner>(env)));
+  return group;
+}
+
 inline CollectiveCall all_reduce(const World& world, int rank, std::vector<float>& data,
                                  ReduceOp op = ReduceOp::Sum) {
-  CollectiveCall call;
-  call.spec.collective = Collective::AllReduce;
-  call.spec.rank = rank;
-  call.spec.size = static_cast<int>(world.ranks.size());
-  call.spec.count = data.size();
-  call.spec.dtype = DataType::Float32;
-  call.spec.op = op;
-  call.input = call.output = data.data();
-  return call;
+  return {{.collective = Collective::AllReduce,
+           .rank = rank,
+           .size = static_cast<int>(world.ranks.size()),
+           .count = data.size(),
+           .dtype = DataType::Float32,
+           .op = op},
+          data.data(),
+          data.data()};
 }
 
 inline OperationPtr start(World& world, int rank, std::vector<float>& data, IssueOptions options = {},
@@ -135,6 +138,23 @@ inline IssueOptions foreground() {
 inline IssueOptions named(std::string_view name, IssueOptions options) {
   options.name = name;
   return options;
+}
+
+inline IssueOptions within(std::chrono::nanoseconds timeout) {
+  IssueOptions options;
+  options.timeout = timeout;
+  return options;
+}
+
+inline OperationPtr start_message(World& world, int rank, MessageCall call, IssueOptions options = {}) {
+  return world.ranks[rank].group->issue({call}, named(call.send ? "send" : "recv", std::move(options)));
+}
+
+// Waits as a Future does: the calling thread does not carry the operation.
+inline void await_callback(const OperationPtr& operation) {
+  std::promise<void> finished;
+  operation->on_finished([&] { finished.set_value(); });
+  finished.get_future().get();
 }
 
 }  // namespace engine_tests

@@ -2,11 +2,6 @@
 // elements, vector loads, remainders at both ends, addresses from a table.
 #pragma once
 
-#include <algorithm>
-#include <cstring>
-#include <random>
-#include <vector>
-
 #include "device/kernels/reduce_families.hpp"
 #include "device/resolved.hpp"
 #include "device_elements.hpp"
@@ -137,10 +132,7 @@ struct FoldCheck {
       if (r % 4 == 1) sources[at] = nullptr;
     }
     for (int r = 0; r < ranks; ++r)
-      table.push_back(r == 0 && !all_outputs
-                          ? 0
-                          : reinterpret_cast<std::uint64_t>(outputs[static_cast<std::size_t>(r)].data()) -
-                                24);
+      table.push_back(r == 0 && !all_outputs ? 0 : reinterpret_cast<std::uint64_t>(outputs[r].data()) - 24);
     Bytes last(bytes);
     if (bytes) std::memcpy(last.data(), args.sources[ranks - 1], bytes);
     outputs.back().fill(last);
@@ -155,8 +147,7 @@ struct FoldCheck {
       return same(args.dtype, buffer.values(), what) && buffer.guarded();
     };
     CHECK(holds(dst, all_outputs ? blank : expected));
-    for (int r = all_outputs ? 0 : 1; r < ranks; ++r)
-      CHECK(holds(outputs[static_cast<std::size_t>(r)], expected));
+    for (int r = all_outputs ? 0 : 1; r < ranks; ++r) CHECK(holds(outputs[r], expected));
   }
 };
 

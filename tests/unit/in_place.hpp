@@ -15,6 +15,15 @@ struct Reached {
   std::vector<bool> input, output;
 };
 
+inline Reached reached_by(int size, auto input, auto output) {
+  Reached reached;
+  for (int r = 0; r < size; ++r) {
+    reached.input.push_back(input(r));
+    reached.output.push_back(output(r));
+  }
+  return reached;
+}
+
 class InPlaceWriter {
  public:
   InPlaceWriter(const Schedule& schedule, int rank, const Reached& reached)

@@ -24,7 +24,12 @@ struct NodeRanks {
     for (int r = 0; r < size; ++r)
       ranks.push_back(shm::over_node_memory(std::move(loopback[r]), nodes[r], kernel_copies));
   }
-  Transport& operator[](int r) { return *ranks[static_cast<std::size_t>(r)]; }
+  Transport& operator[](int r) { return *ranks[r]; }
+  // From rank 0 to rank 1.
+  std::pair<Request, Request> message(const void* from, void* to, std::size_t bytes, int tag = 0) {
+    const Request sent = ranks[0]->isend(kP2P, from, bytes, 1, tag);
+    return {sent, ranks[1]->irecv(kP2P, to, bytes, 0, tag)};
+  }
   // Progresses all ranks in turn on the calling thread.
   void finish(std::vector<std::pair<int, Request>> requests) {
     for (int turns = 0; !requests.empty(); ++turns) {

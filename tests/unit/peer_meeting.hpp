@@ -1,9 +1,6 @@
 // Runs schedules on memory that ranks on devices of the software CUDA share.
 #pragma once
 
-#include <barrier>
-
-#include "common/error.hpp"
 #include "device_algorithms.hpp"
 #include "execution/device/peer_execution.hpp"
 #include "stream_harness.hpp"
@@ -37,6 +34,18 @@ class Meeting {
   std::vector<ipc::Ticket> tickets_;
   std::barrier<> barrier_;
 };
+
+// Runs `body(rank, node, meeting)` on ranks whose nodes last until all have ended.
+template <typename Body>
+void on_node(const Layout& layout, const Body& body) {
+  Meeting meeting(layout.size);
+  on_all_ranks(layout, [&](Rank& rank) {
+    const auto node = meeting.meet(rank);
+    body(rank, node, meeting);
+    meeting.wait();
+  });
+}
+using NodePtr = std::shared_ptr<ipc::DeviceNode>;
 
 // Buffers of an operation that are group memory: input, output, one for both (in place).
 enum Grouped : unsigned { kInput = 1, kOutput = 2, kSame = 4 };

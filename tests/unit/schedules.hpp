@@ -1,10 +1,6 @@
 // Builds schedules for a whole group and breaks schedules on purpose.
 #pragma once
 
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "checker/checker.hpp"
 #include "collectives/collectives.hpp"
 #include "schedule/rewrite.hpp"
@@ -41,7 +37,7 @@ inline std::vector<mpi_gdr::CollectiveSpec> specs_for(mpi_gdr::CollectiveSpec sp
       const auto& neighbours = spec.topology->members(spec.topology->node(of.rank));
       if (neighbours.size() == 1) continue;
       for (const int r : neighbours) {
-        const auto& sends = specs[static_cast<std::size_t>(r)].send_counts;
+        const auto& sends = specs[r].send_counts;
         of.node_counts.insert(of.node_counts.end(), sends.begin(), sends.end());
       }
     }

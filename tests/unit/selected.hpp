@@ -9,9 +9,7 @@ namespace mpi_gdr {
 
 inline CollectiveSpec call(Collective collective, int size, std::uint64_t bytes,
                            DataType dtype = DataType::Float32) {
-  CollectiveSpec spec;
-  spec.collective = collective;
-  spec.size = size;
+  CollectiveSpec spec{.collective = collective, .size = size};
   spec.dtype = reduces(collective) ? dtype : DataType::UInt8;
   spec.count = collective == Collective::Barrier ? 0 : bytes / item_size(spec.dtype);
   return spec;

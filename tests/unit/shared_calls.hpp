@@ -23,14 +23,9 @@ inline int sender(int from, int to) { return from * 31 + to; }
 
 inline CollectiveCall call_of(Collective collective, int r, int p, std::size_t count, int root, Buffers& b,
                               bool in_place) {
-  CollectiveCall call;
+  CollectiveCall call{
+      {collective, r, p, root, collective == Collective::Barrier ? 0 : count, DataType::Float32}};
   CollectiveSpec& spec = call.spec;
-  spec.collective = collective;
-  spec.rank = r;
-  spec.size = p;
-  spec.root = root;
-  spec.count = collective == Collective::Barrier ? 0 : count;
-  spec.dtype = DataType::Float32;
   const auto size = static_cast<std::size_t>(p), rank = static_cast<std::size_t>(r);
   const bool scatters = collective == Collective::ReduceScatter || collective == Collective::Scatter;
   const bool gathers = collective == Collective::AllGather || collective == Collective::Gather;
@@ -80,31 +75,16 @@ inline void expect_result(const CollectiveCall& call) {
   for (std::size_t from = 0; from < spec.recv_counts.size(); ++from)
     for (std::size_t i = 0; i < spec.recv_counts[from]; ++i)
       CHECK(out[at++] == value(sender(static_cast<int>(from), spec.rank), i));
-  for (std::size_t i = 0; i < spec.count; ++i) switch (spec.collective) {
-      case Collective::AllReduce:
-        CHECK(out[i] == sum(i));
-        break;
-      case Collective::Reduce:
-        CHECK(!root || out[i] == sum(i));
-        break;
-      case Collective::ReduceScatter:
-        CHECK(out[i] == sum(rank * spec.count + i));
-        break;
-      case Collective::Broadcast:
-        CHECK(out[i] == value(spec.root, i));
-        break;
-      case Collective::Scatter:
-        CHECK(out[i] == value(spec.root, rank * spec.count + i));
-        break;
-      case Collective::AllGather:
-      case Collective::Gather:
-        if (spec.collective == Collective::Gather && !root) break;
-        for (int r = 0; r < spec.size; ++r)
-          CHECK(out[static_cast<std::size_t>(r) * spec.count + i] == value(r, i));
-        break;
-      default:
-        break;
-    }
+  const Collective c = spec.collective;
+  for (std::size_t i = 0; i < spec.count; ++i) {
+    if (c == Collective::AllReduce || (c == Collective::Reduce && root)) CHECK(out[i] == sum(i));
+    if (c == Collective::ReduceScatter) CHECK(out[i] == sum(rank * spec.count + i));
+    if (c == Collective::Broadcast) CHECK(out[i] == value(spec.root, i));
+    if (c == Collective::Scatter) CHECK(out[i] == value(spec.root, rank * spec.count + i));
+    if (c == Collective::AllGather || (c == Collective::Gather && root))
+      for (int r = 0; r < spec.size; ++r)
+        CHECK(out[static_cast<std::size_t>(r) * spec.count + i] == value(r, i));
+  }
 }
 
 // Records the rank's calls of `adaptive` in order: "zero_copy" or "staged".

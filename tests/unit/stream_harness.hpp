@@ -2,22 +2,11 @@
 // progress thread, and operations with known results.
 #pragma once
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstring>
-#include <exception>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "collective_data.hpp"
 #include "doubles/loopback.hpp"
 #include "execution/device/stream_execution.hpp"
 #include "software_device.hpp"
+#include "test.hpp"
 #include "transport/ipc/device_arena.hpp"
 
 namespace stream_test {
@@ -130,19 +119,7 @@ inline void on_all_ranks(const Layout& layout, const std::function<void(Rank&)>&
                                             .seed = static_cast<std::uint64_t>(r) + 1};
     ranks.push_back(std::make_unique<Rank>(std::move(transports[r]), settings, layout.queues));
   }
-  std::vector<std::exception_ptr> errors(layout.size);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < layout.size; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        body(*ranks[r]);
-      } catch (...) {
-        errors[r] = std::current_exception();
-      }
-    });
-  for (auto& thread : threads) thread.join();
-  for (const auto& error : errors)
-    if (error) std::rethrow_exception(error);
+  unit::on_threads(layout.size, [&](int r) { body(*ranks[r]); });
 }
 
 // One operation with memory of its own. The caller's queue writes the input just before it, and copies and

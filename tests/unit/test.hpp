@@ -1,19 +1,46 @@
-// A unit-test harness in one page, since a compiler is the only prerequisite.
+// A unit-test harness in one page, since a compiler is the only prerequisite, and the headers of most tests.
 //   TEST(name) { CHECK(a == b); }
 // The binary runs all tests, or those whose name contains argv[1], or after a hyphen those without it;
 // SIGALRM ends it when a test hangs.
 #pragma once
 
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
+
+#include "common/error.hpp"
+
+using namespace std::chrono_literals;
 
 namespace unit {
 struct Test {
@@ -64,6 +91,120 @@ inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed || !passed ? 1 : 0;
 }
+
+inline bool contains(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
+
+template <typename T>
+void print(std::ostream& out, const T& value) {
+  if constexpr (std::is_pointer_v<T>)
+    if (!value) return static_cast<void>(out << "null");
+  if constexpr (std::is_null_pointer_v<T>) {
+    out << "null";
+  } else if constexpr (std::is_enum_v<T>) {
+    out << +static_cast<std::underlying_type_t<T>>(value);
+  } else if constexpr (std::is_integral_v<T>) {
+    out << +value;
+  } else if constexpr (std::is_convertible_v<T, std::string_view>) {
+    out << "'" << std::string_view(value) << "'";
+  } else if constexpr (requires { out << value; }) {
+    out << value;
+  } else if constexpr (requires { value.begin() != value.end(); }) {
+    int left = 20;  // of what may be megabytes
+    out << "{ ";
+    for (auto at = value.begin(); at != value.end() && left-- > 0; ++at) print(out, *at), out << " ";
+    out << (left < 0 ? "...}" : "}");
+  } else {
+    out << "?";
+  }
+}
+
+// Whether a condition holds, and the values of a comparison that does not.
+struct Outcome {
+  Outcome(bool holds, std::string values = {}) : holds(holds), values(std::move(values)) {}
+  explicit operator bool() const { return holds; }
+  bool holds;
+  std::string values;
+};
+
+// The left side of a comparison, or all of the condition. A && or || behind it leaves only a bool.
+template <typename T>
+struct Left {
+  const T& value;
+  operator Outcome() const { return static_cast<bool>(value); }
+  explicit operator bool() const { return static_cast<bool>(value); }
+};
+struct Decompose {
+  template <typename T>
+  Left<T> operator<=(const T& value) const {
+    return {value};
+  }
+};
+#pragma GCC diagnostic ignored "-Wparentheses"
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-compare"
+#define UNIT_COMPARISON(sign)                                  \
+  template <typename T, typename U>                            \
+  Outcome operator sign(const Left<T>& left, const U& right) { \
+    if (static_cast<bool>(left.value sign right)) return true; \
+    std::ostringstream text;                                   \
+    text << ": ";                                              \
+    print(text, left.value);                                   \
+    print(text << " " #sign " ", right);                       \
+    return {false, text.str()};                                \
+  }
+UNIT_COMPARISON(==)
+UNIT_COMPARISON(!=)
+UNIT_COMPARISON(<)
+UNIT_COMPARISON(<=)
+UNIT_COMPARISON(>)
+UNIT_COMPARISON(>=)
+#undef UNIT_COMPARISON
+#pragma GCC diagnostic pop
+
+// The code and text of the Error that `body` throws, or "".
+template <typename Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+    return "";
+  } catch (const mpi_gdr::Error& e) {
+    return std::string(name(e.code())) + ": " + e.what();
+  }
+}
+
+// Runs `body(rank)` on a thread each and rethrows the first error.
+template <typename Body>
+void on_threads(int count, const Body& body) {
+  std::vector<std::future<void>> running;
+  for (int r = 0; r < count; ++r) running.push_back(std::async(std::launch::async, [&body, r] { body(r); }));
+  for (auto& one : running) one.get();
+}
+
+// Whether `body` returns true in a child process, which ends behind it.
+template <typename Body>
+bool in_child(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body() ? 0 : 1);
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+// A folder of the test's own.
+struct Folder {
+  Folder() {
+    char name[] = "/tmp/mpi_gdr_testXXXXXX";
+    if (!mkdtemp(name)) throw std::runtime_error("mkdtemp");
+    path = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  std::string path;
+};
+
+inline std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 }  // namespace unit
 
 #define TEST(name)                                                       \
@@ -71,13 +212,16 @@ inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
   static unit::Registrar registrar_##name(#name, __FILE__, test_##name); \
   static void test_##name()
 
-#define CHECK(condition)                                       \
-  do {                                                         \
-    if (!(condition)) {                                        \
-      std::ostringstream text_;                                \
-      text_ << __FILE__ << ":" << __LINE__ << ": " #condition; \
-      throw std::runtime_error(text_.str());                   \
-    }                                                          \
+#define CHECK(condition)                                                                                     \
+  do {                                                                                                       \
+    if (const unit::Outcome outcome_ = unit::Decompose() <= condition; !outcome_)                            \
+      throw std::runtime_error(__FILE__ ":" + std::to_string(__LINE__) + ": " #condition + outcome_.values); \
+  } while (0)
+#define CHECK_CONTAINS(text, part)                                                                      \
+  do {                                                                                                  \
+    if (const std::string text_ = text; !unit::contains(text_, part))                                   \
+      throw std::runtime_error(__FILE__ ":" + std::to_string(__LINE__) + ": no '" + std::string(part) + \
+                               "' in '" + text_ + "'");                                                 \
   } while (0)
 
 // Passes if `expression` throws an E whose text contains `part`.

@@ -1,6 +1,4 @@
 // Heap allocations of an operation in the steady state, on the thread that issues it and waits for it.
-#include <algorithm>
-#include <cstdlib>
 #include <new>
 
 #include "common/recycled.hpp"
@@ -30,17 +28,11 @@ int steady_allocations(Collective collective, bool node, int size = 2) {
   options.node = node;
   World world(size, options);
   std::vector<int> last;  // rank 0's
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<float> in(64, 1.0f), out(64);
     for (int i = 0; i < 60; ++i) {
-      CollectiveCall call;
-      call.spec.collective = collective;
-      call.spec.rank = r;
-      call.spec.size = size;
-      if (collective != Collective::Barrier) call.spec.count = 2;
-      call.spec.dtype = DataType::Float32;
-      call.input = in.data();
-      call.output = out.data();
+      const std::uint64_t count = collective == Collective::Barrier ? 0 : 2;
+      CollectiveCall call{{collective, r, size, 0, count, DataType::Float32}, in.data(), out.data()};
       if (collective == Collective::AllToAll) {
         call.spec.send_counts.assign(static_cast<std::size_t>(size), 2);
         call.spec.recv_counts = call.spec.send_counts;
@@ -50,12 +42,11 @@ int steady_allocations(Collective collective, bool node, int size = 2) {
       IssueOptions issue = named("all_reduce", foreground());
       allocations = 0;
       counts = true;
-      world.ranks[r].engine->wait(*world.ranks[r].group->issue(std::move(calls), std::move(issue)));
+      world.wait(r, world.ranks[r].group->issue(std::move(calls), std::move(issue)));
       counts = false;
       if (r == 0 && i >= 40) last.push_back(allocations);
     }
   });
-  world.close();
   std::nth_element(last.begin(), last.begin() + 10, last.end());
   return last[10];
 }

@@ -1,16 +1,5 @@
 // Group memory: allocation, and access from other processes.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstring>
-#include <fstream>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "common/error.hpp"
-#include "test.hpp"
+#include "random_blocks.hpp"
 #include "transport/shm/arena.hpp"
 
 using namespace mpi_gdr;
@@ -32,28 +21,8 @@ std::size_t resident_shared() {  // bytes of this process
 
 TEST(blocks_are_apart_and_come_back) {
   Arena arena(64 * kMiB);
-  std::mt19937 random(1);
-  std::vector<std::pair<unsigned char*, std::size_t>> held;
-  for (int turn = 0; turn < 4000; ++turn) {
-    if (!held.empty() && random() % 2) {
-      const std::size_t i = random() % held.size();
-      auto [memory, bytes] = held[i];
-      const auto mark = static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(memory) >> 16);
-      CHECK(memory[0] == mark && memory[bytes - 1] == mark);  // no other block overlaps
-      arena.free(memory);
-      held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
-      continue;
-    }
-    const std::size_t bytes = 1 + random() % (2 * kMiB);
-    auto* memory = static_cast<unsigned char*>(arena.allocate(bytes));
-    if (!memory) continue;
-    CHECK(arena.owns(memory) && reinterpret_cast<std::uintptr_t>(memory) % 4096 == 0);
-    memory[0] = memory[bytes - 1] =
-        static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(memory) >> 16);
-    held.emplace_back(memory, bytes);
-  }
-  for (auto [memory, bytes] : held) arena.free(memory);
-  CHECK(arena.in_use() == 0);
+  unit::use_random_blocks(arena, 4096, 2 * kMiB,
+                          [&](std::size_t bytes, unsigned) { return arena.allocate(bytes); });
   void* all = arena.allocate(64 * kMiB);
   CHECK(all != nullptr);
   arena.free(all);
@@ -87,19 +56,16 @@ TEST(freed_memory_goes_back_to_the_system) {
 
 TEST(threads_share_it) {
   Arena arena(256 * kMiB);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t)
-    threads.emplace_back([&, t] {
-      for (int turn = 0; turn < 500; ++turn) {
-        auto* memory = static_cast<int*>(arena.allocate(100000 + static_cast<unsigned>(turn)));
-        CHECK(memory != nullptr);
-        *memory = t;
-        std::this_thread::yield();
-        CHECK(*memory == t);
-        arena.free(memory);
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  unit::on_threads(4, [&](int t) {
+    for (int turn = 0; turn < 500; ++turn) {
+      auto* memory = static_cast<int*>(arena.allocate(100000 + static_cast<unsigned>(turn)));
+      CHECK(memory != nullptr);
+      *memory = t;
+      std::this_thread::yield();
+      CHECK(*memory == t);
+      arena.free(memory);
+    }
+  });
   CHECK(arena.in_use() == 0);
 }
 
@@ -108,18 +74,15 @@ TEST(another_process_sees_it) {
   auto* number = static_cast<std::uint64_t*>(arena.allocate(kMiB));
   *number = 17;
   const std::string ticket = arena.ticket();
-  const pid_t child = fork();
-  if (child == 0) {
+  CHECK(unit::in_child([&] {
     const auto view = ArenaView::of(ticket);
     const auto address = reinterpret_cast<std::uintptr_t>(number);
     auto* seen = view ? reinterpret_cast<std::uint64_t*>(view->at(address, 8)) : nullptr;
     const bool right = seen && seen != number && *seen == 17 && ArenaView::of(ticket) == view &&
                        !view->at(address, 32 * kMiB) && !view->at(16, 8) && !view->at(~std::uint64_t{7}, 8);
     if (seen) *seen = 18;
-    _exit(right ? 0 : 1);
-  }
-  int status = -1;
-  CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return right;
+  }));
   CHECK(*number == 18);
   for (const std::string& bad : {std::string("nonsense"), std::string(), ticket + "0", "1 " + ticket})
     CHECK(ArenaView::of(bad) == nullptr);
@@ -134,8 +97,7 @@ TEST(a_forked_child_leaves_its_parents_memory_alone) {
   auto* block = static_cast<char*>(arena.allocate(bytes));
   std::memset(block, 1, bytes);
   CHECK(Arena::find(block + bytes - 1) == &arena && !Arena::find(&arena));
-  const pid_t child = fork();
-  if (child == 0) {
+  CHECK(unit::in_child([&] {
     bool right = Arena::find(block) == &arena && !arena.allocate(kMiB);
     arena.free(block);
     Arena* own = Arena::own(16 * kMiB);  // as a child that becomes a rank does
@@ -146,10 +108,8 @@ TEST(a_forked_child_leaves_its_parents_memory_alone) {
       std::memset(mine, 2, kMiB);
       own->free(mine);
     }
-    _exit(right ? 0 : 1);
-  }
-  int status = -1;
-  CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return right;
+  }));
   for (std::size_t i = 0; i < bytes; i += 4096) CHECK(block[i] == 1);
   arena.free(block);
 }
@@ -169,14 +129,7 @@ TEST(what_a_forked_child_writes_stays_there) {
     char byte = 0;
     right = right && write(written[1], "", 1) == 1 && read(go[0], &byte, 1) == 1;
     right = right && one == 2 && other == 3;  // its own copy, and the parent's page
-    const pid_t grandchild = fork();
-    if (grandchild == 0) {
-      right = right && one == 2;
-      one = 4;
-      _exit(right ? 0 : 1);
-    }
-    int status = -1;
-    right = right && waitpid(grandchild, &status, 0) == grandchild && status == 0 && one == 2;
+    right = right && unit::in_child([&] { return std::exchange(one, 4) == 2; }) && one == 2;
     _exit(right ? 0 : 1);
   }
   char byte = 0;

@@ -1,14 +1,8 @@
 // Messages between the processes of a host through shared memory.
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstring>
-#include <thread>
 
 #include "bootstrap/board.hpp"
-#include "common/error.hpp"
 #include "test.hpp"
 
 using namespace mpi_gdr;

@@ -2,16 +2,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <cstdlib>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/host.hpp"
@@ -20,12 +10,10 @@
 #include "bootstrap/process_id.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/shared_memory.hpp"
-#include "common/error.hpp"
 #include "memory_store.hpp"
 #include "test.hpp"
 
 using namespace mpi_gdr;
-using namespace std::chrono_literals;
 
 namespace {
 
@@ -64,13 +52,10 @@ TEST(rendezvous_gathers_every_blob) {
   MemoryStore store;
   const int size = 5;
   std::vector<std::vector<std::string>> results(size);
-  std::vector<std::thread> ranks;
-  for (int r = 0; r < size; ++r)
-    ranks.emplace_back([&, r] {
-      auto own = store.clone();
-      results[r] = rendezvous(*own, "a", r, size, std::string(r, '\0') + ":" + std::to_string(r), in(30s));
-    });
-  for (auto& t : ranks) t.join();
+  unit::on_threads(size, [&](int r) {
+    auto own = store.clone();
+    results[r] = rendezvous(*own, "a", r, size, std::string(r, '\0') + ":" + std::to_string(r), in(30s));
+  });
   for (int r = 0; r < size; ++r) {
     CHECK(results[r].size() == 5u);
     for (int q = 0; q < size; ++q) CHECK(results[r][q] == std::string(q, '\0') + ":" + std::to_string(q));
@@ -140,8 +125,7 @@ TEST(oversubscription_counts_the_cores_of_a_node_together) {
 }
 
 TEST(a_rank_bound_to_one_of_many_processors_is_warned) {
-  CHECK(binding_problem("3", 2, 4).find("bound to processor 3 only, of 4 for 2 rank(s)") !=
-        std::string::npos);
+  CHECK_CONTAINS(binding_problem("3", 2, 4), "bound to processor 3 only, of 4 for 2 rank(s)");
   CHECK(binding_problem("3", 3, 4).empty());  // one for each
   CHECK(binding_problem("0,1", 1, 4).empty());
   CHECK(binding_problem("", 1, 4).empty());  // unknown
@@ -154,7 +138,7 @@ TEST(pmi_server_answers_and_exchanges_values) {
   const int fd = zero.client_fd();
   CHECK(ask(fd, "cmd=init pmi_version=1 pmi_subversion=1") ==
         "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1");
-  CHECK(ask(fd, "cmd=init pmi_version=2 pmi_subversion=0").find("rc=-1") != std::string::npos);
+  CHECK_CONTAINS(ask(fd, "cmd=init pmi_version=2 pmi_subversion=0"), "rc=-1");
   CHECK(ask(fd, "cmd=get_maxes") == "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024");
   CHECK(ask(fd, "cmd=get_appnum") == "cmd=appnum rc=0 appnum=0");
   CHECK(ask(fd, "cmd=get_my_kvsname") == "cmd=my_kvsname rc=0 kvsname=job_x");
@@ -162,13 +146,13 @@ TEST(pmi_server_answers_and_exchanges_values) {
   CHECK(ask(fd, "cmd=get kvsname=job_x key=PMI_process_mapping") ==
         "cmd=get_result rc=0 msg=success value=(vector,(0,1,2))");
   CHECK(ask(fd, "cmd=put kvsname=job_x key=k0 value=a b=c") == "cmd=put_result rc=0 msg=success");
-  CHECK(ask(one.client_fd(), "cmd=get kvsname=job_x key=k0").find("rc=-1") != std::string::npos);
+  CHECK_CONTAINS(ask(one.client_fd(), "cmd=get kvsname=job_x key=k0"), "rc=-1");
   std::thread peer([&] { ask(one.client_fd(), "cmd=barrier_in"); });
   CHECK(ask(fd, "cmd=barrier_in") == "cmd=barrier_out rc=0");
   peer.join();
   CHECK(ask(one.client_fd(), "cmd=get kvsname=job_x key=k0") ==
         "cmd=get_result rc=0 msg=success value=a b=c");
-  CHECK(ask(fd, "cmd=spawn").find("rc=-1") != std::string::npos);
+  CHECK_CONTAINS(ask(fd, "cmd=spawn"), "rc=-1");
   CHECK(ask(fd, "cmd=finalize") == "cmd=finalize_ack rc=0");
 }
 
@@ -189,7 +173,7 @@ TEST(a_command_fits_what_the_launcher_reads) {
     }
   });
   const std::string maxes = ask(fd, "cmd=get_maxes");
-  CHECK(maxes.find("keylen_max=64 ") != std::string::npos);
+  CHECK_CONTAINS(maxes, "keylen_max=64 ");
   const int limit = std::atoi(maxes.c_str() + maxes.find("vallen_max=") + 11);
   CHECK(limit >= 512 && limit % 2 == 0);
   const std::string put =
@@ -303,7 +287,7 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   const std::string wrong = explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 4);
   for (const char* part : {"these 4 ranks were started by the mpirun of Open MPI", "(MPICH 5)",
                            "`mpi-gdr run -n 4 script.py`", "set MASTER_ADDR and MASTER_PORT"})
-    CHECK(wrong.find(part) != std::string::npos);
+    CHECK_CONTAINS(wrong, part);
   CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 1) == "");
   setenv("RDMAV_FORK_SAFE", "0", 1);
   set_fabric_environment(/*gpu_aware=*/false);
@@ -363,13 +347,13 @@ TEST(too_little_shared_memory_is_an_error_where_mpi_would_be_killed) {
   CHECK(explain_shared_memory_shortage(one_node, Free{4 * kMiB, 4 * kMiB, 4 * kMiB}, five) == "");
   const std::string little =
       explain_shared_memory_shortage(one_node, Free{4 * kMiB, 3 * kMiB, 4 * kMiB}, five);
-  CHECK(little.find("3072 KiB free on the host of ranks 0, 1, 2") != std::string::npos);
-  CHECK(little.find("MPICH needs 3096 KiB") != std::string::npos);
-  CHECK(little.find("expected at least 48 MiB") != std::string::npos);
+  CHECK_CONTAINS(little, "3072 KiB free on the host of ranks 0, 1, 2");
+  CHECK_CONTAINS(little, "MPICH needs 3096 KiB");
+  CHECK_CONTAINS(little, "expected at least 48 MiB");
   // Each node is checked by itself; a rank without an answer does not hide another's.
   const std::string second =
       explain_shared_memory_shortage(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, kMiB}, five);
-  CHECK(second.find("1024 KiB free on the host of ranks 1, 3") != std::string::npos);
+  CHECK_CONTAINS(second, "1024 KiB free on the host of ranks 1, 3");
   CHECK(explain_shared_memory_shortage(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, std::nullopt},
                                        five) == "");
   // A rank alone on its node shares nothing; other versions and vendors have not been measured.
@@ -386,10 +370,9 @@ TEST(shared_memory_that_other_ranks_of_the_job_have_taken_is_not_missing) {
   CHECK(explain_shared_memory_shortage({0, 0}, {2 * kMiB, 2 * kMiB}, five, true) == "");
   CHECK(explain_shared_memory_shortage({0, 0}, {kMiB, kMiB}, five, true) != "");
   CHECK(warning_of_shared_memory(64 * kMiB, 4, false) == "");
-  CHECK(warning_of_shared_memory(47 * kMiB, 4, false).find("48128 KiB free for 4 rank(s)") !=
-        std::string::npos);
+  CHECK_CONTAINS(warning_of_shared_memory(47 * kMiB, 4, false), "48128 KiB free for 4 rank(s)");
   CHECK(warning_of_shared_memory(47 * kMiB, 4, true) == "");  // the others have taken theirs
-  CHECK(warning_of_shared_memory(8 * kMiB, 3, true).find("(expected 48 MiB)") != std::string::npos);
+  CHECK_CONTAINS(warning_of_shared_memory(8 * kMiB, 3, true), "(expected 48 MiB)");
   CHECK(warning_of_shared_memory(0, 1, false) == "" && warning_of_shared_memory(0, 0, true) == "");
 }
 

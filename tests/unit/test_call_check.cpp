@@ -15,12 +15,7 @@ WorldOptions checked(std::chrono::milliseconds timeout = 30s) {
 
 CollectiveCall call_of(Collective collective, int rank, int size, std::uint64_t count,
                        DataType dtype = DataType::Float32) {
-  CollectiveCall call;
-  call.spec.collective = collective;
-  call.spec.rank = rank;
-  call.spec.size = size;
-  call.spec.count = count;
-  call.spec.dtype = dtype;
+  CollectiveCall call{{collective, rank, size, 0, count, dtype}};
   if (collective == Collective::AllToAll)
     call.spec.send_counts.assign(size, count), call.spec.recv_counts.assign(size, count);
   auto& memory = *new std::vector<double>(1000, 1.0);
@@ -42,20 +37,15 @@ std::vector<std::string> outcome(World& world, const std::function<std::vector<C
     options.channel = channel;
     options.background = background;
     if (dtype) options.inputs.add(r == 1 ? dtype : "float32", 10);
-    try {
-      world.ranks[r].engine->wait(*world.ranks[r].group->issue(std::move(issued), std::move(options)));
-    } catch (const Error& e) {
-      errors[r] = e.what();
-    }
+    errors[r] = unit::error_of(
+        [&] { world.wait(r, world.ranks[r].group->issue(std::move(issued), std::move(options))); });
   });
   return errors;
 }
 
 void check_all(const std::vector<std::string>& errors, const std::vector<std::string>& parts) {
   for (const std::string& error : errors)
-    for (const std::string& part : parts)
-      if (error.find(part) == error.npos)
-        throw std::runtime_error("expected '" + part + "' in each error, found '" + error + "'");
+    for (const std::string& part : parts) CHECK_CONTAINS(error, part);
 }
 
 }  // namespace
@@ -81,14 +71,13 @@ TEST(matching_calls_run) {
 
 TEST(many_in_flight_stay_in_order) {
   World world(3, checked());
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<std::vector<float>> data(100, std::vector<float>(50, 1.0f));
     std::vector<OperationPtr> operations;
     for (auto& d : data) operations.push_back(start(world, r, d));
-    for (auto& op : operations) world.ranks[r].engine->wait(*op);
+    for (auto& op : operations) world.wait(r, op);
     for (auto& d : data) CHECK(d[7] == 3.0f);
   });
-  world.close();
 }
 
 TEST(operation_count_dtype_op_and_root) {
@@ -187,12 +176,7 @@ TEST(a_rank_that_calls_nothing_is_named) {
   std::vector<std::string> errors(4);
   world.run([&](int r) {
     if (r == 2) return;
-    try {
-      auto& data = *new std::vector<float>(10, 1.0f);
-      world.ranks[r].engine->wait(*start(world, r, data, foreground()));
-    } catch (const Error& e) {
-      errors[r] = e.what();
-    }
+    errors[r] = unit::error_of([&] { world.wait(r, start(world, r, unfreed(10), foreground())); });
   });
   errors.erase(errors.begin() + 2);
   check_all(errors, {"timed out after", "; still waiting for rank 2"});

@@ -3,18 +3,14 @@
 #include "shared_calls.hpp"
 
 using namespace engine_tests;
+using unit::contains;
 
 namespace {
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
 CollectiveCall moved(std::string_view dtype, std::uint64_t count, std::uint64_t item) {
-  CollectiveCall call;
-  call.spec = {Collective::Broadcast, 0, 2};
-  call.spec.count = count * item;
-  call.dtype = dtype;
-  call.item_size = item;
-  return call;
+  return {.spec = {.collective = Collective::Broadcast, .size = 2, .count = count * item},
+          .dtype = dtype,
+          .item_size = item};
 }
 
 // An all_reduce on each rank of a world with many tags; `change` edits the call of rank 1.
@@ -24,7 +20,7 @@ struct Slow {
       auto& b = *new Buffers;  // leaked as the engine's failed operations are
       CollectiveCall call = call_of(Collective::AllReduce, r, 2, 1000, 0, b, false);
       if (r == 1) change(call);
-      operations[static_cast<std::size_t>(r)] = world.ranks[r].group->issue({call}, named("it", {}));
+      operations[r] = world.ranks[r].group->issue({call}, named("it", {}));
     });
   }
   std::vector<SlowCalls::Group> groups(int r) { return {{world.ranks[r].group, "key"}}; }
@@ -96,10 +92,10 @@ TEST(a_slow_call_is_announced_and_compared) {
   Slow differs([](CollectiveCall& call) { call.spec.op = ReduceOp::Max; });
   const auto news = differs.announced();
   CHECK(news.size() == 1 && news[0].kind == News::Kind::Slow);
-  CHECK(contains(news[0].text, "waits in all_reduce #0 of 1000 x float32, op=sum"));
+  CHECK_CONTAINS(news[0].text, "waits in all_reduce #0 of 1000 x float32, op=sum");
   const std::string text = differs.found(news[0]);
-  CHECK(contains(text, "rank 0 called all_reduce #0 of 1000 x float32, op=sum, this rank called"));
-  CHECK(contains(text, "op=max"));
+  CHECK_CONTAINS(text, "rank 0 called all_reduce #0 of 1000 x float32, op=sum, this rank called");
+  CHECK_CONTAINS(text, "op=max");
   // Through the serialised form.
   const auto parsed = parse_news(serialise([&] {
                                    News copy = news[0];
@@ -149,10 +145,10 @@ TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
   CollectiveCall other = call_of(Collective::AllReduce, 1, 2, 999, 0, b[1], false);
   const OperationPtr second = world.ranks[1].group->issue({other}, named("it", {}));
   look();
-  CHECK(contains(text, "this rank called all_reduce #0 of 999 x float32"));
+  CHECK_CONTAINS(text, "this rank called all_reduce #0 of 999 x float32");
   for (const int r : {0, 1}) world.ranks[r].engine->abort(*world.ranks[r].group, "the test is over");
-  CHECK_THROWS(world.ranks[0].engine->wait(*first), Error, "the test is over");
-  CHECK_THROWS(world.ranks[1].engine->wait(*second), Error, "the test is over");
+  CHECK_THROWS(world.wait(0, first), Error, "the test is over");
+  CHECK_THROWS(world.wait(1, second), Error, "the test is over");
 }
 
 // Announcements stop at a limit: all ranks of a job share a bounded space for news.

@@ -1,12 +1,8 @@
 // Collectives captured once and replayed: every shared-memory algorithm in graphs of the software CUDA, with
 // eager collectives between, and replays whose peers do not come.
-#include <random>
-
-#include "common/error.hpp"
 #include "execution/device/captured_program.hpp"
 #include "execution/device/peer_execution.hpp"
 #include "peer_meeting.hpp"
-#include "test.hpp"
 
 using namespace mpi_gdr;
 using namespace stream_test;
@@ -77,9 +73,7 @@ Graph capture(Rank& rank, int size, const ipc::DeviceNode& node, DeviceQueue& qu
 
 // Alternates two graphs, the second of larger tensors; some turns run an eager collective beside the replay.
 void replay_everything(const Layout& layout) {
-  Meeting meeting(layout.size);
-  on_all_ranks(layout, [&](Rank& rank) {
-    const auto node = meeting.meet(rank);
+  on_node(layout, [&](Rank& rank, const NodePtr& node, Meeting&) {
     const auto queue = rank.device.make_queue();
     DeviceQueue& caller = *rank.caller;
     Graph graphs[2] = {capture(rank, layout.size, *node, *queue, 0, 2, 7),
@@ -106,7 +100,6 @@ void replay_everything(const Layout& layout) {
       CHECK(operation->right());
       while (!execution->advance()) std::this_thread::yield();
     }
-    meeting.wait();
   });
 }
 
@@ -122,9 +115,7 @@ TEST(replays_on_queues_of_their_own) {
 
 TEST(replays_without_delays_in_a_row) {
   const int size = 3;
-  Meeting meeting(size);
-  on_all_ranks({size, 2, 1, 0}, [&](Rank& rank) {
-    const auto node = meeting.meet(rank);
+  on_node({size, 2, 1, 0}, [&](Rank& rank, const NodePtr& node, Meeting&) {
     const auto queue = rank.device.make_queue();
     DeviceQueue& caller = *rank.caller;
     Graph graph = capture(rank, size, *node, *queue, 0, 1, 50);
@@ -133,14 +124,11 @@ TEST(replays_without_delays_in_a_row) {
     for (int replay = 0; replay < kInARow; ++replay) rank.device.replay(*graph.graph, caller);
     caller.synchronize();
     for (auto& part : graph.parts) part->check("in the end");
-    meeting.wait();
   });
 }
 
 TEST(a_replay_released_without_its_peers_notifies_no_rank) {
-  Meeting meeting(2);
-  on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
-    const auto node = meeting.meet(rank);
+  on_node({2, 2, 1, 0}, [&](Rank& rank, const NodePtr& node, Meeting& meeting) {
     const auto queue = rank.device.make_queue();
     DeviceQueue& caller = *rank.caller;
     Graph graph = capture(rank, 2, *node, *queue, 0, 1, 50);
@@ -159,7 +147,6 @@ TEST(a_replay_released_without_its_peers_notifies_no_rank) {
       // Only the flags before the first wait were written.
       CHECK(node->ended(1, ipc::kGraphSlot, 0).load() >> 32 == graph.parts.size());
     }
-    meeting.wait();
   });
 }
 
@@ -167,7 +154,7 @@ TEST(what_needs_the_host_is_not_captured) {
   std::string why;
   const CollectiveSpec spec = make_spec(Collective::AllReduce, 0, 2, 100, 0);
   CHECK(!can_be_captured(*find_algorithm(Collective::AllReduce, "ring")->build(spec, Tuning{}), why));
-  CHECK(why.find("messages") != std::string::npos);
+  CHECK_CONTAINS(why, "messages");
   why.clear();
   CHECK(can_be_captured(*build_shared(*find_algorithm(Collective::AllReduce, "flag"), spec), why));
 }

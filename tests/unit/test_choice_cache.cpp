@@ -1,19 +1,11 @@
 // Choices that are cached between jobs: what is restored, and which files are rejected.
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <string>
-
-#include "common/error.hpp"
 #include "job/choice_cache.hpp"
 #include "test.hpp"
 
 using namespace mpi_gdr;
+using unit::contains, unit::content, unit::Folder;
 namespace fs = std::filesystem;
 using C = Collective;
 
@@ -21,26 +13,10 @@ namespace {
 
 const std::string kKey = "a processor | an MPI 1.0 | 2 ranks | table 0123456789abcdef";
 
-struct Folder {
-  Folder() {
-    char name[] = "/tmp/choices_testXXXXXX";
-    CHECK(mkdtemp(name));
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string path;
-};
-
 MeasuredChoices some() {
   return {{C::AllReduce, 1 << 20, 1 << 21, false, 0, 1.25},
           {C::Broadcast, 65536, 131072, true, 1, 0.98},
           {C::Scatter, 0, 1, false, 1, 3}};
-}
-
-std::string content(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
 }
 
 void write(const std::string& path, const std::string& text) {
@@ -54,8 +30,6 @@ std::string problem(const ChoiceCache& cache) {
   CHECK(file.problem.empty() != file.choices.empty());
   return file.problem;
 }
-
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -105,7 +79,7 @@ TEST(a_damaged_file_is_ignored_and_replaced) {
     std::string bad = good;
     bad.replace(bad.find(from), std::strlen(from), to);
     write(path, bad);
-    CHECK(has(problem(cache), why));
+    CHECK_CONTAINS(problem(cache), why);
   }
   for (std::size_t bytes = 0; bytes + 1 < good.size(); ++bytes) {  // cut anywhere
     write(path, good.substr(0, bytes));
@@ -113,10 +87,10 @@ TEST(a_damaged_file_is_ignored_and_replaced) {
   }
   for (const char* bytes : {"\xff", "\x1b[2J", "\r"}) {
     write(path, good.substr(0, 20) + bytes + good.substr(20));
-    CHECK(has(problem(cache), "not a text file"));
+    CHECK_CONTAINS(problem(cache), "not a text file");
   }
   write(path, std::string(std::size_t{100} << 10, 'x'));
-  CHECK(has(problem(cache), "more than 65536 bytes"));
+  CHECK_CONTAINS(problem(cache), "more than 65536 bytes");
   CHECK(cache.all().size() == 1 && !cache.all()[0].problem.empty());
   CHECK(cache.save(kKey, some()) == "" && content(path) == good);
 }
@@ -143,27 +117,27 @@ TEST(a_file_that_others_may_have_written_is_ignored) {
   const std::string path = cache.all()[0].path, good = content(path);
   for (const mode_t mode : {0620, 0602, 0666}) {
     CHECK(chmod(path.c_str(), mode) == 0);
-    CHECK(has(problem(cache), "other users can write"));
+    CHECK_CONTAINS(problem(cache), "other users can write");
   }
   CHECK(chmod(path.c_str(), 0644) == 0 && problem(cache).empty());
   fs::rename(path, folder.path + "/elsewhere");
   fs::create_symlink(folder.path + "/elsewhere", path);
-  CHECK(has(problem(cache), "symbolic link"));
+  CHECK_CONTAINS(problem(cache), "symbolic link");
   fs::remove(path);
   CHECK(mkfifo(path.c_str(), 0600) == 0);
-  CHECK(has(problem(cache), "not a regular file"));
+  CHECK_CONTAINS(problem(cache), "not a regular file");
   fs::remove(path);
   fs::create_directory(path);
-  CHECK(has(problem(cache), "not a regular file"));
+  CHECK_CONTAINS(problem(cache), "not a regular file");
   fs::remove(path);
   if (geteuid() == 0) {  // only root can create another user's files
     write(path, good);
     CHECK(chown(path.c_str(), 65534, 65534) == 0);
-    CHECK(has(problem(cache), "belongs to uid 65534"));
+    CHECK_CONTAINS(problem(cache), "belongs to uid 65534");
     CHECK(cache.save(kKey, some()) == "" && problem(cache).empty());
   }
   CHECK(chmod(folder.path.c_str(), 0777) == 0);
-  CHECK(has(cache.save(kKey, some()), "other users can write to"));
+  CHECK_CONTAINS(cache.save(kKey, some()), "other users can write to");
 }
 
 TEST(without_a_home_nothing_is_remembered) {
@@ -183,7 +157,7 @@ TEST(without_a_home_nothing_is_remembered) {
   unsetenv("HOME");
   const ChoiceCache none;
   CHECK(none.folder() == "" && none.all().empty() && none.read(kKey).choices.empty());
-  CHECK(none.read(kKey).problem.empty() && has(none.save(kKey, some()), "no home folder"));
+  CHECK(none.read(kKey).problem.empty() && contains(none.save(kKey, some()), "no home folder"));
   const ChoiceCache under_a_file("/dev/null/mpi-gdr");
   CHECK(under_a_file.read(kKey).problem.empty() && !under_a_file.save(kKey, some()).empty());
 }
@@ -191,11 +165,11 @@ TEST(without_a_home_nothing_is_remembered) {
 TEST(the_key_names_what_the_times_depend_on) {
   const std::vector<SharedSetting> settings = {{"a", "1", "1"}, {"b", "2", "2"}};
   const std::string key = choices_key("MPICH 4.3", 4, settings);
-  CHECK(has(key, " | MPICH 4.3 | 4 ranks | table "));
+  CHECK_CONTAINS(key, " | MPICH 4.3 | 4 ranks | table ");
   CHECK(key == choices_key("MPICH 4.3", 4, settings));
   CHECK(key != choices_key("MPICH 4.4", 4, settings) && key != choices_key("MPICH 4.3", 2, settings));
   CHECK(key != choices_key("MPICH 4.3", 4, {{"a", "1", "1"}, {"b", "3", "3"}}));
-  CHECK(has(choices_key("two\nlines   more", 4, settings), "| two lines more |"));
+  CHECK_CONTAINS(choices_key("two\nlines   more", 4, settings), "| two lines more |");
 }
 
 UNIT_MAIN()

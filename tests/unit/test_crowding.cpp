@@ -3,7 +3,6 @@
 #include "test.hpp"
 
 using namespace mpi_gdr;
-using namespace std::chrono_literals;
 
 namespace {
 

@@ -1,18 +1,5 @@
 // The CUDA library beside this program on a real device: kernels against host::reduce bit for bit, flags,
 // order. Without library or device every test prints so and passes.
-#include <unistd.h>
-
-#include <chrono>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "common/error.hpp"
 #include "device/load.hpp"
 #include "device_elements.hpp"
 #include "test.hpp"
@@ -39,6 +26,14 @@ Device* first_device() {
   return found;
 }
 
+// A test of the first device, if there is one.
+#define DEVICE_TEST(name)                                \
+  static void body_of_##name(Device& device);            \
+  TEST(name) {                                           \
+    if (first_device()) body_of_##name(*first_device()); \
+  }                                                      \
+  static void body_of_##name(Device& device)
+
 struct Memory {
   Device& device;
   unsigned char* const bytes;
@@ -57,16 +52,14 @@ constexpr Shape kShapes[] = {{1, 1, 0, 0},    {103, 2, 1, 0}, {103, 3, 1, 1},
 
 }  // namespace
 
-TEST(kernels_give_the_bits_of_the_host) {
-  Device* const device = first_device();
-  if (!device) return;
-  const auto queue = device->make_queue();
+DEVICE_TEST(kernels_give_the_bits_of_the_host) {
+  const auto queue = device.make_queue();
   std::mt19937 random(9);
   for (int d = 0; d < kDataTypeCount; ++d)
     for (const Shape& shape : kShapes) {
       const auto dtype = static_cast<DataType>(d);
       const std::size_t bytes = shape.count * item_size(dtype), stride = (bytes / 256 + 2) * 256;
-      Memory memory(*device, stride * static_cast<std::size_t>(shape.sources + 1));
+      Memory memory(device, stride * static_cast<std::size_t>(shape.sources + 1));
       std::vector<std::vector<unsigned char>> values;
       std::vector<const void*> there, here;
       for (int k = 0; k < shape.sources; ++k) {
@@ -95,12 +88,10 @@ TEST(kernels_give_the_bits_of_the_host) {
     }
 }
 
-TEST(queues_wait_for_flags_and_write_them) {
-  Device* const device = first_device();
-  if (!device) return;
-  const auto flags = device->make_flags(2);
+DEVICE_TEST(queues_wait_for_flags_and_write_them) {
+  const auto flags = device.make_flags(2);
   CHECK(flags[0].load() == 0 && flags[1].load() == 0);
-  const auto queue = device->make_queue();
+  const auto queue = device.make_queue();
   for (const std::uint32_t value : {1u, 2u, 7u}) {
     queue->wait_flag(&flags[0], value);
     queue->write_flag(&flags[1], value);
@@ -112,16 +103,14 @@ TEST(queues_wait_for_flags_and_write_them) {
   queue->synchronize();
 }
 
-TEST(a_queue_is_ordered_behind_another) {
-  Device* const device = first_device();
-  if (!device) return;
-  const auto flags = device->make_flags(2);
-  const auto first = device->make_queue(), second = device->make_queue();
-  const auto null = device->adopt(nullptr);
-  CHECK(!device->capturing(nullptr));
+DEVICE_TEST(a_queue_is_ordered_behind_another) {
+  const auto flags = device.make_flags(2);
+  const auto first = device.make_queue(), second = device.make_queue();
+  const auto null = device.adopt(nullptr);
+  CHECK(!device.capturing(nullptr));
   first->wait_flag(&flags[0], 1);
-  device->order(*first, *second);
-  device->order(*second, *null);
+  device.order(*first, *second);
+  device.order(*second, *null);
   null->write_flag(&flags[1], 1);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   CHECK(flags[1].load() == 0);
@@ -130,16 +119,14 @@ TEST(a_queue_is_ordered_behind_another) {
   CHECK(flags[1].load() == 1);
 }
 
-TEST(group_memory_is_used_again_in_the_order_of_its_stream) {
-  Device* const device = first_device();
-  if (!device) return;
-  ipc::DeviceArena arena(*device, ipc::DeviceArena::kLeastSegment);
+DEVICE_TEST(group_memory_is_used_again_in_the_order_of_its_stream) {
+  ipc::DeviceArena arena(device, ipc::DeviceArena::kLeastSegment);
   const std::size_t bytes = ipc::DeviceArena::kLeastSegment;
   const char streams[2] = {};
   auto* const memory = static_cast<unsigned char*>(arena.allocate(bytes, &streams[0]));
   CHECK(!arena.segment(0).handle.empty() && arena.find(memory + 5, bytes - 5)->offset == 5);
-  const auto flags = device->make_flags(1);
-  const auto queue = device->make_queue();
+  const auto flags = device.make_flags(1);
+  const auto queue = device.make_queue();
   queue->wait_flag(&flags[0], 1);
   queue->copy(memory + 1000, memory, 1000);
   arena.free(memory);
@@ -154,15 +141,13 @@ TEST(group_memory_is_used_again_in_the_order_of_its_stream) {
   CHECK_THROWS(arena.allocate(1), NoMemory, "MPI_GDR_DEVICE_GROUP_MEMORY");
 }
 
-TEST(flags_of_replays_follow_the_devices_count) {
-  Device* const device = first_device();
-  if (!device) return;
-  Memory counts(*device, 256);
+DEVICE_TEST(flags_of_replays_follow_the_devices_count) {
+  Memory counts(device, 256);
   void* const page = std::aligned_alloc(4096, 4096);
   std::memset(page, 0, 4096);
-  device->register_host(page, 4096);
+  device.register_host(page, 4096);
   auto* const flags = static_cast<Flag*>(page);
-  const auto queue = device->make_queue();
+  const auto queue = device.make_queue();
   queue->copy(counts.bytes, page, 256);
   queue->synchronize();  // before the page's zeros become flags
   const Replays replays{reinterpret_cast<Flag*>(counts.bytes), reinterpret_cast<Flag*>(counts.bytes + 128),
@@ -186,15 +171,13 @@ TEST(flags_of_replays_follow_the_devices_count) {
   flags[2].store(1, std::memory_order_release);
   queue->synchronize();
   CHECK(flags[1].load() == (std::uint64_t{3} << 32 | 5));  // cut short: nothing was written
-  device->unregister_host(page);
+  device.unregister_host(page);
   std::free(page);
 }
 
-TEST(what_a_device_refuses) {
-  Device* const device = first_device();
-  if (!device) return;
-  CHECK_THROWS(device->allocate(std::size_t{1} << 60), NoMemory, "device 0");
-  const auto queue = device->make_queue();
+DEVICE_TEST(what_a_device_refuses) {
+  CHECK_THROWS(device.allocate(std::size_t{1} << 60), NoMemory, "device 0");
+  const auto queue = device.make_queue();
   float f = 0;
   std::vector<const void*> sources(481, &f);
   CHECK_THROWS(queue->reduce({DataType::Float32, ReduceOp::Sum, &f, sources.data(), 481, 1}), Error,

@@ -1,9 +1,4 @@
 // Devices of the software CUDA in one process, through csrc/device/cuda. Kernels: test_kernels.cpp.
-#include <atomic>
-#include <chrono>
-#include <thread>
-
-#include "common/error.hpp"
 #include "device/device.hpp"
 #include "software_device.hpp"
 #include "test.hpp"

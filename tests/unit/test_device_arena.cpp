@@ -1,11 +1,6 @@
 // Group memory of a device: allocation, and reuse of freed memory.
-#include <cstring>
-#include <random>
-#include <thread>
-#include <vector>
-
 #include "counting_device.hpp"
-#include "test.hpp"
+#include "random_blocks.hpp"
 
 using namespace mpi_gdr;
 using ipc::DeviceArena;
@@ -13,30 +8,12 @@ using ipc::DeviceArena;
 TEST(blocks_are_apart_and_come_back) {
   CountingDevice device;
   DeviceArena arena(device, 2 * DeviceArena::kLeastSegment);
-  std::mt19937 random(1);
-  std::vector<std::pair<unsigned char*, std::size_t>> held;
-  const auto mark = [](const void* memory) {
-    return static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(memory) >> 9);
-  };
-  for (int turn = 0; turn < 4000; ++turn) {
-    if (!held.empty() && random() % 2) {
-      const std::size_t i = random() % held.size();
-      auto [memory, bytes] = held[i];
-      CHECK(memory[0] == mark(memory) && memory[bytes - 1] == mark(memory));  // no other block overlaps
-      arena.free(memory);
-      held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
-      continue;
-    }
-    const std::size_t bytes = 1 + random() % (2 * kMiB);
-    const char streams[3] = {};
-    auto* memory = static_cast<unsigned char*>(arena.allocate(bytes, &streams[random() % 3]));
-    if (random() % 10 == 0) arena.share_with_streams(memory);
-    CHECK(arena.owns(memory) && reinterpret_cast<std::uintptr_t>(memory) % DeviceArena::kAlignment == 0);
-    memory[0] = memory[bytes - 1] = mark(memory);
-    held.emplace_back(memory, bytes);
-  }
-  for (auto [memory, bytes] : held) arena.free(memory);
-  CHECK(arena.in_use() == 0);
+  unit::use_random_blocks(arena, DeviceArena::kAlignment, 2 * kMiB, [&](std::size_t bytes, unsigned random) {
+    static const char streams[3] = {};
+    void* const memory = arena.allocate(bytes, &streams[random % 3]);
+    if (random / 3 % 10 == 0) arena.share_with_streams(memory);
+    return memory;
+  });
   const int segments = arena.segments();
   CHECK(segments == 2 && segments == device.allocations && device.synchronizations > 0);
   std::vector<void*> whole;
@@ -189,21 +166,18 @@ TEST(the_arena_of_a_device_is_found) {
 TEST(threads_share_it) {
   CountingDevice device;
   DeviceArena arena(device, DeviceArena::kLeastSegment);
-  std::vector<std::thread> threads;
   const char streams[3] = {};
-  for (int t = 0; t < 4; ++t)
-    threads.emplace_back([&, t] {
-      for (int turn = 0; turn < 300; ++turn) {
-        auto* memory =
-            static_cast<int*>(arena.allocate(5 * kMiB + static_cast<unsigned>(turn), &streams[turn % 3]));
-        *memory = t;
-        std::this_thread::yield();
-        CHECK(*memory == t && arena.find(memory, 5 * kMiB));
-        if (turn % 7 == 0) arena.share_with_streams(memory);
-        arena.free(memory);
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  unit::on_threads(4, [&](int t) {
+    for (int turn = 0; turn < 300; ++turn) {
+      auto* memory =
+          static_cast<int*>(arena.allocate(5 * kMiB + static_cast<unsigned>(turn), &streams[turn % 3]));
+      *memory = t;
+      std::this_thread::yield();
+      CHECK(*memory == t && arena.find(memory, 5 * kMiB));
+      if (turn % 7 == 0) arena.share_with_streams(memory);
+      arena.free(memory);
+    }
+  });
   CHECK(arena.in_use() == 0 && device.synchronizations > 0 && arena.reserved() == DeviceArena::kLeastSegment);
 }
 

@@ -1,7 +1,4 @@
 // Failing operations on device memory, through Group and Engine: nothing hangs, and waiters get the reason.
-#include <barrier>
-#include <cstring>
-
 #include "device_world.hpp"
 
 using namespace engine_tests;
@@ -12,10 +9,10 @@ TEST(a_peer_that_never_comes_is_a_timeout_and_the_device_goes_on) {
   Gpu& gpu = *gpus[0];
   Reduction reduction(world, 0, gpu, 1000, 1, true, 300ms), behind(world, 0, gpu, 1000, 1, true, 300ms);
   float& received = unfreed(1, 0)[0];
-  CHECK_THROWS(world.ranks[0].engine->wait(*reduction.operation), Error, "still waiting for rank 1");
+  CHECK_THROWS(world.wait(0, reduction.operation), Error, "still waiting for rank 1");
   gpu.caller->synchronize();  // does not hang
   gpu.device.synchronize();
-  CHECK_THROWS(world.ranks[0].engine->wait(*behind.operation), Error, "the group failed earlier");
+  CHECK_THROWS(world.wait(0, behind.operation), Error, "the group failed earlier");
   CHECK_THROWS(Reduction(world, 0, gpu, 10, 1), Error, "timed out");
   CHECK_THROWS(GatedMessage(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller), Error, "timed out");
   gpu.device.synchronize();
@@ -32,7 +29,7 @@ TEST(a_message_that_never_comes_is_a_timeout_and_the_device_goes_on) {
   next.gate->wait(*gpu.side);
   gpu.device.synchronize();
   CHECK(message.operation->finished() && message.operation->error());
-  CHECK_THROWS(world.ranks[0].engine->wait(*message.operation), Error, "still waiting for rank 1");
+  CHECK_THROWS(world.wait(0, message.operation), Error, "still waiting for rank 1");
   world.close();
 }
 
@@ -48,7 +45,7 @@ TEST(an_abort_unblocks_the_device) {
   gpu.caller->synchronize();
   aborter.join();
   for (auto& reduction : reductions)
-    CHECK_THROWS(world.ranks[0].engine->wait(*reduction->operation), Error, "the user has had enough");
+    CHECK_THROWS(world.wait(0, reduction->operation), Error, "the user has had enough");
   gpu.device.synchronize();
   world.close();
 }
@@ -71,12 +68,12 @@ TEST(what_ended_before_a_failure_ends_well_on_the_other_ranks) {
   root.wait(*broadcast(0, sent));
   root.abort(*world.ranks[0].group, "enough");
   std::vector<float>&got = unfreed(1000, 0), &none = unfreed(1000, 0);
-  world.ranks[1].engine->wait(*broadcast(1, got));
+  world.wait(1, broadcast(1, got));
   CHECK(got == sent);
   CHECK_THROWS(broadcast(0, unsent), Error, "enough");
   const OperationPtr second = broadcast(1, none);
   world.ranks[1].engine->abort(*world.ranks[1].group, "enough as well");
-  CHECK_THROWS(world.ranks[1].engine->wait(*second), Error, "enough as well");
+  CHECK_THROWS(world.wait(1, second), Error, "enough as well");
   gpus[1]->device.synchronize();
 }
 
@@ -89,7 +86,7 @@ bool refuses(int submissions, bool shared) {
   if (shared) share_staging(world, gpus);
   std::atomic<bool> refused{false};
   std::barrier issued(2);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     Gpu& gpu = *gpus[r];
     Engine& engine = *world.ranks[r].engine;
     std::vector<float>& data = unfreed(20'000, 1);
@@ -130,7 +127,6 @@ bool refuses(int submissions, bool shared) {
     gpu.device.synchronize();
     CHECK(refused || data == std::vector<float>(20'000, 2));
   });
-  world.close();
   return refused;
 }
 
@@ -175,7 +171,7 @@ TEST(a_device_that_makes_no_more_flags_fails_the_group) {
   gpu.device.out_of_flags = false;
   CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1), Error, "the group failed earlier: all_reduce: no more");
   CHECK(world.ranks[0].group->failure_code() == ErrorCode::System);
-  CHECK_THROWS(world.ranks[1].engine->wait(*others.operation), Error, "rank 0 could not launch its part");
+  CHECK_THROWS(world.wait(1, others.operation), Error, "rank 0 could not launch its part");
   gpus[1]->device.synchronize();
   world.close();
 }

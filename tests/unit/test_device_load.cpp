@@ -1,46 +1,24 @@
 // Loading a device library that is missing, invalid or valid.
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <string>
-
-#include "common/error.hpp"
 #include "device/load.hpp"
 #include "test.hpp"
 
 using namespace mpi_gdr;
-
-namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-std::string temporary_file(const std::string& text) {
-  char path[] = "/tmp/mpi_gdr_load_XXXXXX";
-  const int file = mkstemp(path);
-  CHECK(file >= 0);
-  std::ofstream(path) << text;
-  return path;
-}
-
-}  // namespace
+using unit::contains;
 
 TEST(no_library_is_no_error) {
   const LoadedLibrary loaded = load_device_library("/nowhere/libmpi_gdr_cuda.so");
   CHECK(loaded.devices == nullptr);
   CHECK(loaded.path == "/nowhere/libmpi_gdr_cuda.so");
-  CHECK(contains(loaded.why, "not built: there is no /nowhere/libmpi_gdr_cuda.so"));
+  CHECK_CONTAINS(loaded.why, "not built: there is no /nowhere/libmpi_gdr_cuda.so");
 }
 
 TEST(a_file_that_is_no_library) {
-  const std::string path = temporary_file("no ELF\n");
+  const unit::Folder folder;
+  const std::string path = folder.path + "/library.so";
+  std::ofstream(path) << "no ELF\n";
   const LoadedLibrary loaded = load_device_library(path);
-  std::remove(path.c_str());
   CHECK(loaded.devices == nullptr);
-  CHECK(contains(loaded.why, path));
+  CHECK_CONTAINS(loaded.why, path);
 }
 
 TEST(a_library_of_something_else) {
@@ -58,7 +36,7 @@ TEST(errors_of_the_library_beside_this_program) {
       load_device_library(path.substr(0, path.rfind('/') + 1) + "libmpi_gdr_cuda.so");
   if (!loaded.devices) return static_cast<void>(std::printf("skipped: %s\n", loaded.why.c_str()));
   CHECK(loaded.devices->name() == std::string("cuda"));
-  CHECK(contains(loaded.devices->built(), "PTX"));
+  CHECK_CONTAINS(loaded.devices->built(), "PTX");
   std::string why;
   const int count = loaded.devices->device_count(why);
   CHECK(count > 0 || !why.empty());

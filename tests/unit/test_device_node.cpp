@@ -1,16 +1,4 @@
 // How the ranks of a node find each other's group memory on their devices.
-#include <unistd.h>
-
-#include <atomic>
-#include <barrier>
-#include <chrono>
-#include <cstdio>
-#include <memory>
-#include <optional>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "counting_device.hpp"
 #include "test.hpp"
 #include "transport/ipc/device_node.hpp"
@@ -35,7 +23,7 @@ struct Ranks {
   int try_to_meet(const std::vector<int>& members, std::string& why) {
     const int size = static_cast<int>(devices.size());
     for (int r = 0; r < size; ++r)
-      nodes.push_back(std::make_unique<DeviceNode>(*devices[static_cast<std::size_t>(r)], r, size, members));
+      nodes.push_back(std::make_unique<DeviceNode>(*devices[r], r, size, members));
     std::vector<ipc::Ticket> tickets;
     for (auto& node : nodes) tickets.push_back(node->ticket());
     int attached = 0;
@@ -47,19 +35,16 @@ struct Ranks {
       for (auto& node : nodes) node->refresh(use);
   }
   std::optional<DeviceArena::Location> place(int r, const void* memory) const {
-    return nodes[static_cast<std::size_t>(r)]->find(memory, use);
+    return nodes[r]->find(memory, use);
   }
   void leave() {  // each waits for the others
-    std::vector<std::thread> threads;
-    for (auto& node : nodes) threads.emplace_back([&node] { node.reset(); });
-    for (auto& thread : threads) thread.join();
+    unit::on_threads(static_cast<int>(nodes.size()), [&](int r) { nodes[r].reset(); });
     nodes.clear();
   }
-  DeviceArena& arena(int r) { return DeviceArena::of(*devices[static_cast<std::size_t>(r)]); }
+  DeviceArena& arena(int r) { return DeviceArena::of(*devices[r]); }
   // Where rank `reader` has mapped a location of rank `owner`; null: not mapped.
   std::byte* seen(int reader, int owner, const DeviceArena::Location& place) {
-    const std::uint64_t base =
-        nodes[static_cast<std::size_t>(reader)]->bases()[owner * DeviceArena::kMaxSegments + place.segment];
+    const std::uint64_t base = nodes[reader]->bases()[owner * DeviceArena::kMaxSegments + place.segment];
     return base ? reinterpret_cast<std::byte*>(base) + place.offset : nullptr;
   }
   std::vector<std::unique_ptr<CountingDevice>> devices;
@@ -76,7 +61,7 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
     for (int r = 0; r < size; ++r) blocks.push_back(static_cast<std::byte*>(ranks.arena(r).allocate(kMiB)));
     const auto expect_all_to_see = [&](int segment) {
       for (int owner = 0; owner < size; ++owner) {
-        std::byte* const block = blocks[static_cast<std::size_t>(owner)];
+        std::byte* const block = blocks[owner];
         CHECK(ranks.place(owner, block + 100));
         const DeviceArena::Location place = *ranks.place(owner, block + 100);
         CHECK(place.segment == segment);
@@ -98,11 +83,10 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
     CHECK(ranks.place(0, segment.base) && ranks.place(0, segment.base)->offset == 0);
     // A block in a new segment has a location only once all ranks have mapped it,
     for (int r = 0; r < size; ++r)
-      blocks[static_cast<std::size_t>(r)] =
-          static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
+      blocks[r] = static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
     for (int r = 0; r < size; ++r) {
-      CHECK(!ranks.place(r, blocks[static_cast<std::size_t>(r)]));
-      ranks.nodes[static_cast<std::size_t>(r)]->refresh(ranks.use + 3);
+      CHECK(!ranks.place(r, blocks[r]));
+      ranks.nodes[r]->refresh(ranks.use + 3);
       CHECK(!ranks.place(0, blocks[0]));
     }
     // and only from the use in which the last rank has mapped it.
@@ -116,7 +100,7 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
     for (int owner = 0; owner < size; ++owner)
       for (int slot = 0; slot < ipc::kSlots; ++slot)
         for (int kind = 0; kind < 2; ++kind)
-          ranks.nodes[static_cast<std::size_t>(owner)]
+          ranks.nodes[owner]
               ->shown(owner, slot, kind)
               .store(static_cast<unsigned>(100 * owner + 10 * slot + kind + 1));
     for (int owner = 0; owner < size; ++owner)
@@ -203,7 +187,7 @@ TEST(a_rank_whose_memory_cannot_be_mapped_is_named_as_in_its_group) {
   std::rewind(log);
   text.resize(std::fread(text.data(), 1, text.size(), log));
   std::fclose(log);
-  CHECK(text.find("group memory of rank 7") != std::string::npos);
+  CHECK_CONTAINS(text, "group memory of rank 7");
 }
 
 TEST(ranks_grow_while_others_look) {
@@ -213,25 +197,21 @@ TEST(ranks_grow_while_others_look) {
   std::barrier turn(kSize);
   std::atomic<int> ready{0};
   std::vector<DeviceArena::Location> places(kSize);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < kSize; ++r)
-    threads.emplace_back([&, r] {
-      DeviceNode& node = *ranks.nodes[static_cast<std::size_t>(r)];
-      for (int i = 0; i < kTurns; ++i) {
-        auto* const block = static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
-        block[5] = static_cast<std::byte>(17 * i + r);
-        std::optional<DeviceArena::Location> place;
-        while (!(place = node.find(block + 5, 0))) node.refresh(0);
-        places[static_cast<std::size_t>(r)] = *place;
-        ready.fetch_add(1);
-        while (ready.load() < kSize * (i + 1)) node.refresh(0);  // the others wait for this one to map theirs
-        for (int owner = 0; owner < kSize; ++owner)
-          CHECK(*ranks.seen(r, owner, places[static_cast<std::size_t>(owner)]) ==
-                static_cast<std::byte>(17 * i + owner));
-        turn.arrive_and_wait();
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  unit::on_threads(kSize, [&](int r) {
+    DeviceNode& node = *ranks.nodes[r];
+    for (int i = 0; i < kTurns; ++i) {
+      auto* const block = static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
+      block[5] = static_cast<std::byte>(17 * i + r);
+      std::optional<DeviceArena::Location> place;
+      while (!(place = node.find(block + 5, 0))) node.refresh(0);
+      places[r] = *place;
+      ready.fetch_add(1);
+      while (ready.load() < kSize * (i + 1)) node.refresh(0);  // the others wait for this one to map theirs
+      for (int owner = 0; owner < kSize; ++owner)
+        CHECK(*ranks.seen(r, owner, places[owner]) == static_cast<std::byte>(17 * i + owner));
+      turn.arrive_and_wait();
+    }
+  });
 }
 
 UNIT_MAIN()

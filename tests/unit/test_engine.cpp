@@ -7,24 +7,22 @@ TEST(waiters_carry_operations) {
   for (int p : {1, 2, 3, 5}) {
     for (const char* algorithm : {"ring", "recursive_doubling", "native"}) {
       World world(p, {.env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", algorithm}})});
-      world.run([&](int r) {
+      world.run_and_close([&](int r) {
         for (std::size_t count : {0u, 1u, 7u, 4099u, 100000u}) {
           std::vector<float> data(count);
           std::iota(data.begin(), data.end(), static_cast<float>(r));
-          auto op = start(world, r, data, foreground());
-          world.ranks[r].engine->wait(*op);
+          world.wait(r, start(world, r, data, foreground()));
           for (std::size_t i = 0; i < count; ++i)
             CHECK(data[i] == p * static_cast<float>(i) + p * (p - 1) / 2);
         }
       });
-      world.close();
     }
   }
 }
 
 TEST(many_operations_in_flight_finish_in_any_order) {
   World world(4, {.loopback = {.eager_bytes = 64, .max_late_tests = 5}, .group = {"test", 30s, 4}});
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<std::vector<float>> data(200);
     std::vector<OperationPtr> ops;
     for (std::size_t i = 0; i < data.size(); ++i) {
@@ -35,113 +33,29 @@ TEST(many_operations_in_flight_finish_in_any_order) {
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(r));
     for (std::size_t i : order) {
-      world.ranks[r].engine->wait(*ops[i]);
+      world.wait(r, ops[i]);
       for (float x : data[i]) CHECK(x == 4.0f * i + 6.0f);
     }
   });
-  world.close();
-}
-
-TEST(more_operations_than_tags) {
-  World world(2, {.loopback = {.max_tag = 32 * 64 - 1}, .group = {"test", 30s, 8}});
-  world.run([&](int r) {
-    for (int i = 0; i < 1000; ++i) {
-      std::vector<float> data(3, static_cast<float>(i));
-      auto op = start(world, r, data, foreground());
-      world.ranks[r].engine->wait(*op);
-      CHECK(data[0] == 2.0f * i);
-    }
-  });
-  world.close();
-}
-
-TEST(a_sender_cannot_run_away_from_its_receivers) {
-  // All sends of the root are eager and receivers start late: without back-pressure it would finish at once.
-  World world(2, {.group = {"test", 30s, 4}});
-  std::atomic<int> root_done{0};
-  constexpr int kBroadcasts = 400;
-  const auto broadcast = [&](int r, int i) {
-    CollectiveCall call;
-    call.spec = {.collective = Collective::Broadcast, .rank = r, .size = 2, .root = 0, .count = 8};
-    auto buffer = std::make_shared<std::vector<char>>(8, r == 0 ? i % 100 : -1);
-    call.output = buffer->data();
-    IssueOptions options;
-    options.name = "broadcast";
-    options.keepalive = buffer;
-    options.background = false;
-    auto op = world.ranks[r].group->issue({call}, std::move(options));
-    world.ranks[r].engine->wait(*op);
-    CHECK((*buffer)[0] == i % 100);
-  };
-  world.run([&](int r) {
-    if (r == 1) std::this_thread::sleep_for(200ms);
-    if (r == 1) CHECK(root_done.load() < 64);
-    for (int i = 0; i < kBroadcasts; ++i) {
-      broadcast(r, i);
-      if (r == 0) ++root_done;
-    }
-  });
-  world.close();
-}
-
-TEST(back_pressure_holds_whatever_the_pattern) {
-  // Also if every 16th broadcast is empty, and if all traffic of an all_to_all goes one way.
-  for (const bool all_to_all : {false, true}) {
-    World world(2, {.group = {"test", 30s, 4}});
-    std::atomic<int> sender_done{0};
-    const auto step = [&](int r, int i) {
-      auto buffer = std::make_shared<std::vector<char>>(8, 1);
-      CollectiveCall call;
-      call.spec.rank = r;
-      call.spec.size = 2;
-      if (all_to_all) {
-        call.spec.collective = Collective::AllToAll;
-        call.spec.send_counts = r == 0 ? std::vector<std::uint64_t>{0, 8} : std::vector<std::uint64_t>{0, 0};
-        call.spec.recv_counts = r == 0 ? std::vector<std::uint64_t>{0, 0} : std::vector<std::uint64_t>{8, 0};
-        call.input = call.output = buffer->data();  // one of the two is used on each rank
-      } else {
-        call.spec.collective = Collective::Broadcast;
-        call.spec.count = i % 16 ? 8 : 0;
-        call.output = buffer->data();
-      }
-      IssueOptions options;
-      options.name = "step";
-      options.keepalive = buffer;
-      options.background = false;
-      auto op = world.ranks[r].group->issue({call}, std::move(options));
-      world.ranks[r].engine->wait(*op);
-    };
-    world.run([&](int r) {
-      if (r == 1) std::this_thread::sleep_for(200ms);
-      if (r == 1) CHECK(sender_done.load() < 64);
-      for (int i = 0; i < 300; ++i) {
-        step(r, i);
-        if (r == 0) ++sender_done;
-      }
-    });
-    world.close();
-  }
 }
 
 TEST(coalesced_calls_are_one_operation) {
   World world(3);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<std::vector<float>> data(100, std::vector<float>(100, static_cast<float>(r)));
     std::vector<Call> calls;
     for (auto& d : data) calls.push_back(all_reduce(world, r, d));
     IssueOptions options;
     options.name = "allreduce_coalesced";
-    auto op = world.ranks[r].group->issue(calls, std::move(options));
-    world.ranks[r].engine->wait(*op);
+    world.wait(r, world.ranks[r].group->issue(calls, std::move(options)));
     for (auto& d : data) CHECK(d[99] == 3.0f);
     CHECK(world.ranks[r].group->sequence(Channel::Collective) == 100);
   });
-  world.close();
 }
 
 TEST(collectives_end_with_the_messages_that_they_join) {
   World world(2, {.group = {"test", 30s, 1}});  // one collective at a time
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     Group& group = *world.ranks[r].group;
     Engine& engine = *world.ranks[r].engine;
     std::vector<float> first(10, 1.0f), second(10, 1.0f);
@@ -175,7 +89,6 @@ TEST(collectives_end_with_the_messages_that_they_join) {
                              {{.name = "mixed"}}),
                  Error, "mixed: collectives and messages in one operation");
   });
-  world.close();
 }
 
 TEST(who_waits_for_one_message_of_many_does_not_poll_them_all_each_time) {
@@ -188,28 +101,26 @@ TEST(who_waits_for_one_message_of_many_does_not_poll_them_all_each_time) {
   constexpr int kOthers = 50, kMessages = 100;
   char byte = 0;
   for (int i = 0; i < kMessages; ++i)
-    world.ranks[1].engine->wait(
-        *world.ranks[1].group->issue({MessageCall{true, &byte, 1, 0, 1}}, named("send", foreground())));
+    world.wait(1, start_message(world, 1, {true, &byte, 1, 0, 1}, foreground()));
   std::vector<OperationPtr> others;
   const auto receive = [&](int tag) {
-    return world.ranks[0].group->issue({MessageCall{false, &byte, 1, 1, tag}}, named("recv", foreground()));
+    return start_message(world, 0, {false, &byte, 1, 1, tag}, foreground());
   };
   for (int i = 0; i < kOthers; ++i) others.push_back(receive(2));
-  world.ranks[0].engine->wait(*receive(1));  // starts the others
+  world.wait(0, receive(1));  // starts the others
   polls->count = 0;
-  for (int i = 1; i < kMessages; ++i) world.ranks[0].engine->wait(*receive(1));
+  for (int i = 1; i < kMessages; ++i) world.wait(0, receive(1));
   CHECK(polls->count < kMessages * (kOthers / 4));
   CHECK(polls->count > kMessages * (kOthers / 16));  // but now and then
   for (int i = 0; i < kOthers; ++i)
-    world.ranks[1].engine->wait(
-        *world.ranks[1].group->issue({MessageCall{true, &byte, 1, 0, 2}}, named("send", foreground())));
-  for (const OperationPtr& other : others) world.ranks[0].engine->wait(*other);
+    world.wait(1, start_message(world, 1, {true, &byte, 1, 0, 2}, foreground()));
+  for (const OperationPtr& other : others) world.wait(0, other);
   world.close();
 }
 
 TEST(messages_do_not_block_and_return_their_source) {
   World world(3);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     Group& group = *world.ranks[r].group;
     Engine& engine = *world.ranks[r].engine;
     std::vector<std::vector<char>> out(3, std::vector<char>(20000, static_cast<char>(r + 1))),
@@ -227,12 +138,11 @@ TEST(messages_do_not_block_and_return_their_source) {
     }
     for (auto& op : ops) engine.wait(*op);
   });
-  world.close();
 }
 
 TEST(callbacks_may_wait_for_operations_issued_before_them) {
   World world(2);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<float> a(10, 1.0f), b(10, 2.0f);
     std::promise<void> second_finished, first_finished;
     auto first = start(world, r, a);
@@ -246,12 +156,11 @@ TEST(callbacks_may_wait_for_operations_issued_before_them) {
     });
     first_finished.get_future().get();
   });
-  world.close();
 }
 
 TEST(a_callback_may_wait_for_another_operation) {
   World world(2);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<float> first(10, 1.0f), second(10, 2.0f), third(10, 3.0f);
     std::promise<void> finished;
     auto op = start(world, r, first);
@@ -261,14 +170,12 @@ TEST(a_callback_may_wait_for_another_operation) {
       auto nested = start(world, r, second);
       nested->on_finished([&] { inner.set_value(); });
       inner.get_future().get();
-      auto blocking = start(world, r, third, foreground());
-      world.ranks[r].engine->wait(*blocking);
+      world.wait(r, start(world, r, third, foreground()));
       finished.set_value();
     });
     finished.get_future().get();
     CHECK(first[0] == 2.0f && second[0] == 4.0f && third[0] == 6.0f);
   });
-  world.close();
 }
 
 TEST(buffers_are_released_once_and_never_on_the_progress_thread) {
@@ -287,7 +194,7 @@ TEST(buffers_are_released_once_and_never_on_the_progress_thread) {
       });
       auto op = start(world, r, data, std::move(options));
       options.keepalive.reset();
-      if (waited) world.ranks[r].engine->wait(*op);
+      if (waited) world.wait(r, op);
       gone.get_future().get();
     }
   });
@@ -298,7 +205,7 @@ TEST(buffers_are_released_once_and_never_on_the_progress_thread) {
 TEST(a_waiter_releases_what_ends_beside_its_own_operation) {
   // Only waiters progress these operations: no other thread wakes up to free buffers.
   World world(2);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<std::vector<float>> data(8, std::vector<float>(10, 1.0f));
     std::vector<OperationPtr> ops;
     std::atomic<int> here{0};
@@ -309,21 +216,16 @@ TEST(a_waiter_releases_what_ends_beside_its_own_operation) {
       });
       ops.push_back(start(world, r, d, std::move(options)));
     }
-    world.ranks[r].engine->wait(*ops.back());
-    for (auto& op : ops) world.ranks[r].engine->wait(*op);
+    world.wait(r, ops.back());
+    for (auto& op : ops) world.wait(r, op);
     CHECK(here == 8);
   });
-  world.close();
 }
 
 TEST(two_groups_in_opposite_order) {
-  auto transports = make_loopback(2);
   World world(2);
-  std::shared_ptr<Group> second[2];
-  for (int r = 0; r < 2; ++r)
-    second[r] = std::make_shared<Group>(*world.ranks[r].engine, GroupOptions{"second", 30s, 32},
-                                        std::move(transports[r]), std::make_shared<Planner>(env_of({})));
-  world.run([&](int r) {
+  const auto second = add_group(world, {"second", 30s, 32});
+  world.run_and_close([&](int r) {
     Engine& engine = *world.ranks[r].engine;
     for (int i = 0; i < 50; ++i) {
       std::vector<float> a(5000, 1.0f), b(5000, 2.0f);
@@ -339,7 +241,6 @@ TEST(two_groups_in_opposite_order) {
     }
     engine.close(*second[r]);
   });
-  world.close();
 }
 
 TEST(random_load_from_several_threads_over_several_groups) {
@@ -347,14 +248,8 @@ TEST(random_load_from_several_threads_over_several_groups) {
   LoopbackOptions loopback{.eager_bytes = 512, .max_late_tests = 3};
   World world(kRanks, {.loopback = loopback});
   std::vector<std::vector<std::shared_ptr<Group>>> groups(kGroups);
-  for (auto& group : groups) {
-    auto transports = make_loopback(kRanks, loopback);
-    for (int r = 0; r < kRanks; ++r)
-      group.push_back(std::make_shared<Group>(*world.ranks[r].engine, GroupOptions{"g", 60s, 6},
-                                              std::move(transports[r]),
-                                              std::make_shared<Planner>(env_of({}))));
-  }
-  world.run([&](int r) {
+  for (auto& group : groups) group = add_group(world, {"g", 60s, 6}, loopback);
+  world.run_and_close([&](int r) {
     std::vector<std::future<void>> threads;
     for (int g = 0; g < kGroups; ++g)
       threads.push_back(std::async(std::launch::async, [&, g] {
@@ -372,7 +267,7 @@ TEST(random_load_from_several_threads_over_several_groups) {
             op->on_finished([&] { finished.set_value(); });
             finished.get_future().get();
           } else {
-            world.ranks[r].engine->wait(*op);
+            world.wait(r, op);
           }
           for (float x : data) CHECK(x == 3.0f * i + 3.0f);
         }
@@ -380,7 +275,6 @@ TEST(random_load_from_several_threads_over_several_groups) {
     for (auto& t : threads) t.get();
     for (auto& group : groups) world.ranks[r].engine->close(*group[r]);
   });
-  world.close();
 }
 
 UNIT_MAIN()

@@ -7,14 +7,7 @@ using namespace engine_tests;
 namespace {
 
 CollectiveCall all_gather(int rank, int size, const void* input, void* output, std::uint64_t bytes) {
-  CollectiveCall call;
-  call.spec.collective = Collective::AllGather;
-  call.spec.rank = rank;
-  call.spec.size = size;
-  call.spec.count = bytes;
-  call.input = input;
-  call.output = output;
-  return call;
+  return {{.collective = Collective::AllGather, .rank = rank, .size = size, .count = bytes}, input, output};
 }
 
 // Gathers one number per rank, then as many bytes from each rank as the largest number.
@@ -51,7 +44,7 @@ TEST(second_stage_follows_the_first) {
     for (const char* algorithm : {"ring", "native"}) {
       World world(p, {.loopback = {.eager_bytes = 64, .max_late_tests = 5},
                       .env = env_of({{"MPI_GDR_ALLGATHER_ALGO", algorithm}})});
-      world.run([&](int r) {
+      world.run_and_close([&](int r) {
         for (bool background : {false, true}) {
           Exchange some(r, p, 100 + r), none(r, p, 0);
           IssueOptions options;
@@ -59,13 +52,12 @@ TEST(second_stage_follows_the_first) {
           auto first = world.ranks[r].group->issue({some.call(r, p)}, IssueOptions(options));
           auto second = world.ranks[r].group->issue({none.call(r, p)}, std::move(options));
           CHECK(first->info().sequences == 2 && second->info().sequence == first->info().sequence + 2);
-          world.ranks[r].engine->wait(*second);
-          world.ranks[r].engine->wait(*first);
+          world.wait(r, second);
+          world.wait(r, first);
           some.check(p, 100 + p - 1);
           none.check(p, 0);
         }
       });
-      world.close();
     }
   }
 }
@@ -73,7 +65,7 @@ TEST(second_stage_follows_the_first) {
 TEST(staged_calls_mix_with_others) {
   constexpr int p = 3;
   World world(p, {.loopback = {.eager_bytes = 64, .max_late_tests = 7}, .group = {"test", 30s, 4}});
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<Exchange> exchanges;
     for (int i = 0; i < 40; ++i) exchanges.emplace_back(r, p, i % 4 == 3 ? 0 : 10 * i + r);
     std::vector<std::vector<float>> data(40, std::vector<float>(50, static_cast<float>(r)));
@@ -86,12 +78,11 @@ TEST(staged_calls_mix_with_others) {
         ops.push_back(world.ranks[r].group->issue({exchanges[i].call(r, p)}, {}));
       }
     }
-    for (auto& op : ops) world.ranks[r].engine->wait(*op);
+    for (auto& op : ops) world.wait(r, op);
     for (int i = 0; i < 40; ++i) exchanges[i].check(p, i % 4 == 3 ? 0 : 10 * i + p - 1);
     for (const auto& d : data)
       for (float x : d) CHECK(x == 3.0f);
   });
-  world.close();
 }
 
 TEST(an_error_between_the_stages_fails_the_operation) {
@@ -101,7 +92,7 @@ TEST(an_error_between_the_stages_fails_the_operation) {
     ChainedCall call = exchange->call(r, 2);
     if (r == 0) call.next = []() -> std::optional<CollectiveCall> { throw std::bad_alloc(); };
     auto op = world.ranks[r].group->issue({call}, foreground());
-    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, r == 0 ? "bad_alloc" : "timed out");
+    CHECK_THROWS(world.wait(r, op), Error, r == 0 ? "bad_alloc" : "timed out");
     CHECK(world.ranks[r].group->failure_code() == (r == 0 ? ErrorCode::System : ErrorCode::Timeout));
   });
 }
@@ -127,19 +118,18 @@ TEST(a_chain_has_the_properties_of_its_stages) {
 
 TEST(times_of_an_operation) {
   World world(2);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<float> data(1000, 1.0f);
     std::promise<bool> finished;
     IssueOptions options;
     options.on_finished = [&](const Operation& op) { finished.set_value(op.finished() && !op.error()); };
     const auto before = Clock::now();
     auto op = start(world, r, data, options);
-    world.ranks[r].engine->wait(*op);
+    world.wait(r, op);
     CHECK(before <= op->info().issued && op->info().issued <= op->started_at());
     CHECK(op->started_at() <= op->finished_at() && op->finished_at() <= Clock::now());
     CHECK(finished.get_future().get());
   });
-  world.close();
 }
 
 UNIT_MAIN_THAT_LEAKS()

@@ -32,8 +32,7 @@ TEST(mismatched_sizes_are_an_error_on_a_rank_that_sees_them) {
   world.run([&](int r) {
     auto& data = unfreed(r == 0 ? 8 : 16);
     try {
-      auto op = start(world, r, data, foreground());
-      world.ranks[r].engine->wait(*op);
+      world.wait(r, start(world, r, data, foreground()));
     } catch (const Error& e) {
       ++errors;
     }
@@ -53,10 +52,10 @@ TEST(a_dead_peer_is_a_timeout_that_names_it) {
     if (r == 1) return;
     auto op = start(world, r, data[r], foreground());
     if (r == 2) {
-      CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "still waiting for rank");
+      CHECK_THROWS(world.wait(r, op), Error, "still waiting for rank");
       CHECK_THROWS(start(world, r, data[r]), Error, "failed earlier: timed out");
     } else {
-      CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "timed out after");
+      CHECK_THROWS(world.wait(r, op), Error, "timed out after");
     }
   });
 }
@@ -64,13 +63,11 @@ TEST(a_dead_peer_is_a_timeout_that_names_it) {
 TEST(a_timeout_reaches_futures_too) {
   World world(2, {.group = {"test", 200ms, 32}});
   auto& data = unfreed(10);
-  std::promise<void> finished;
   auto op = start(world, 0, data);  // rank 1 never joins
-  op->on_finished([&] { finished.set_value(); });
-  finished.get_future().get();
+  await_callback(op);
   CHECK(op->error() != nullptr);
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "all_reduce seq=0");
-  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "timed out");
+  CHECK_THROWS(world.wait(0, op), Error, "timed out");
 }
 
 TEST(patience_is_shorter_than_the_deadline) {
@@ -89,8 +86,7 @@ TEST(errors_of_the_transport_reach_the_waiter) {
     bool threw = false;
     try {
       for (int i = 0; i < 10; ++i) {
-        auto op = start(world, r, data);
-        world.ranks[r].engine->wait(*op);
+        world.wait(r, start(world, r, data));
       }
     } catch (const Error&) {
       threw = true;
@@ -103,7 +99,7 @@ TEST(abort_ends_running_and_later_operations) {
   World world(2);
   auto &data = unfreed(10), &later = unfreed(10);
   auto op = start(world, 0, data);
-  auto waiter = std::async(std::launch::async, [&] { world.ranks[0].engine->wait(*op); });
+  auto waiter = std::async(std::launch::async, [&] { world.wait(0, op); });
   std::this_thread::sleep_for(20ms);
   world.ranks[0].engine->abort(*world.ranks[0].group, "aborted by the user");
   CHECK_THROWS(waiter.get(), Error, "aborted by the user");
@@ -114,15 +110,11 @@ TEST(an_operation_that_waits_for_its_turn_has_a_deadline) {
   World world(2, {.group = {"test", 60s, 1}});  // one at a time
   auto &first = unfreed(10), &second = unfreed(10);
   auto pending = start(world, 0, first);  // rank 1 never joins
-  IssueOptions short_timeout;
-  short_timeout.timeout = 100ms;
-  std::promise<void> finished;
-  auto op = start(world, 0, second, short_timeout);
-  op->on_finished([&] { finished.set_value(); });  // only a Future waits
-  finished.get_future().get();
+  auto op = start(world, 0, second, within(100ms));
+  await_callback(op);
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "all_reduce seq=1");
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "had not started: earlier operations");
-  CHECK_THROWS(world.ranks[0].engine->wait(*pending), Error, "the group failed earlier: timed out");
+  CHECK_THROWS(world.wait(0, pending), Error, "the group failed earlier: timed out");
 }
 
 // Like a call that may run one of two schedules: all ranks have begun it, none is missing.
@@ -144,16 +136,13 @@ TEST(an_operation_behind_one_that_has_not_begun_everywhere_reports_it) {
   const auto op =
       std::make_shared<Operation>(world.ranks[0].group, Description{}, info, std::move(parts), nullptr, true);
   world.ranks[0].engine->submit(op);
-  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error,
-               "an earlier operation of the group has not begun on all");
+  CHECK_THROWS(world.wait(0, op), Error, "an earlier operation of the group has not begun on all");
 }
 
 TEST(waiting_for_all_obeys_each_deadline) {
   World world(2, {.group = {"test", 60s, 32}});
-  IssueOptions short_timeout;
-  short_timeout.timeout = 200ms;
   auto pending = start(world, 0, unfreed(10));  // rank 1 never joins
-  auto op = start(world, 0, unfreed(10), short_timeout);
+  auto op = start(world, 0, unfreed(10), within(200ms));
   world.ranks[0].engine->wait_all(*world.ranks[0].group);
   CHECK(op->finished() && pending->finished());
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "timed out");
@@ -167,7 +156,7 @@ TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
   auto one = start(world, 1, second);  // the last one of rank 1
   Group& group = *world.ranks[0].group;
   CHECK(world.ranks[0].engine->first_unfinished(group, Channel::PointToPoint) == 0);
-  for (auto [op, rank] : {std::pair{zero, 0}, {one, 1}, {two, 2}}) world.ranks[rank].engine->wait(*op);
+  for (auto [op, rank] : {std::pair{zero, 0}, {one, 1}, {two, 2}}) world.wait(rank, op);
   CHECK(world.ranks[0].engine->first_unfinished(group, Channel::Collective) == 1);
   auto& third = unfreed(10);
   auto waiting = start(world, 0, third);
@@ -180,9 +169,9 @@ TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
   auto message = group.issue({MessageCall{false, &byte, 1, 2, 0}}, {{.name = "recv"}});
   auto& fourth = unfreed(10);
   auto beyond = start(world, 0, fourth);
-  CHECK_THROWS(world.ranks[0].engine->wait(*beyond), Error, "rank 1 has left");
-  CHECK_THROWS(world.ranks[0].engine->wait(*waiting), Error, "rank 1 has left");
-  CHECK_THROWS(world.ranks[0].engine->wait(*message), Error, "rank 1 has left");
+  CHECK_THROWS(world.wait(0, beyond), Error, "rank 1 has left");
+  CHECK_THROWS(world.wait(0, waiting), Error, "rank 1 has left");
+  CHECK_THROWS(world.wait(0, message), Error, "rank 1 has left");
 }
 
 TEST(what_a_lost_member_had_completed_ends_well) {
@@ -193,14 +182,13 @@ TEST(what_a_lost_member_had_completed_ends_well) {
   Group& group = *world.ranks[0].group;
   auto complete = start(world, 0, mine, foreground());
   engine.try_pass(Engine::Releases::Here, complete.get());  // sends this rank's part
-  world.ranks[1].engine->wait(*start(world, 1, others, foreground()));
+  world.wait(1, start(world, 1, others, foreground()));
   auto incomplete = start(world, 0, unmatched, foreground());
   // A later message could match the receive of a lost one.
   auto message = group.issue({MessageCall{false, &received, 1, 1, 0}}, named("recv", foreground()));
   engine.try_pass(Engine::Releases::Here, message.get());
   char sent = 1;
-  world.ranks[1].engine->wait(
-      *world.ranks[1].group->issue({MessageCall{true, &sent, 1, 0, 0}}, {{.name = "send"}}));
+  world.wait(1, start_message(world, 1, {true, &sent, 1, 0, 0}));
   engine.lose({&group}, "rank 1 is gone");
   engine.wait(*complete);
   CHECK(mine[9] == 2.0f);
@@ -215,10 +203,10 @@ TEST(a_message_of_a_member_that_left_is_waited_for_a_little) {
   group.depart({1, "rank 1 has left", {0, 0, 0}, Clock::now()});
   auto receive = group.issue({MessageCall{false, &got, 1, 1, 0}}, {{.name = "recv"}});
   auto never_matched = group.issue({MessageCall{false, &never, 1, 1, 1}}, {{.name = "recv"}});
-  auto send = world.ranks[1].group->issue({MessageCall{true, &sent, 1, 0, 0}}, {{.name = "send"}});
-  world.ranks[0].engine->wait(*receive);
+  auto send = start_message(world, 1, {true, &sent, 1, 0, 0});
+  world.wait(0, receive);
   CHECK(got == 7);
-  CHECK_THROWS(world.ranks[0].engine->wait(*never_matched), Error, "rank 1 has left");
+  CHECK_THROWS(world.wait(0, never_matched), Error, "rank 1 has left");
 }
 
 TEST(errors_of_the_transport_include_the_state_of_the_peer) {
@@ -228,8 +216,8 @@ TEST(errors_of_the_transport_include_the_state_of_the_peer) {
   options.engine.explain = [](const GroupState&) { return "rank 1 is gone"; };
   World world(2, options);
   auto op = start(world, 0, unfreed(10));
-  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "all_reduce seq=0");
-  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "rank 1 is gone; ");
+  CHECK_THROWS(world.wait(0, op), Error, "all_reduce seq=0");
+  CHECK_THROWS(world.wait(0, op), Error, "rank 1 is gone; ");
 }
 
 TEST(a_closed_group_keeps_its_receive_buffers_unwritten) {
@@ -239,9 +227,8 @@ TEST(a_closed_group_keeps_its_receive_buffers_unwritten) {
   World world(2, options);
   auto &sent = *new std::vector<char>(kBytes, 1), &got = *new std::vector<char>(kBytes, 0);
   Engine &sender = *world.ranks[0].engine, &receiver = *world.ranks[1].engine;
-  auto send = world.ranks[0].group->issue({MessageCall{true, sent.data(), kBytes, 1, 0}}, {{.name = "send"}});
-  auto receive =
-      world.ranks[1].group->issue({MessageCall{false, got.data(), kBytes, 0, 0}}, {{.name = "recv"}});
+  auto send = start_message(world, 0, {true, sent.data(), kBytes, 1, 0});
+  auto receive = start_message(world, 1, {false, got.data(), kBytes, 0, 0});
   receiver.try_pass(Engine::Releases::Here);  // opens the copy and takes some
   CHECK(got.front() == 1 && got.back() == 0 && !receive->finished());
   receiver.abort(*world.ranks[1].group, "aborted by the user");
@@ -266,13 +253,10 @@ TEST(operations_after_shutdown_are_refused_and_leave_nothing_behind) {
 TEST(a_failed_message_fails_what_joins_it) {
   World world(2, {.group = {"test", 60s, 32}});
   auto& data = unfreed(10);
-  IssueOptions short_timeout, options;
-  short_timeout.name = "recv";
-  short_timeout.timeout = 100ms;
-  options.join =
-      world.ranks[0].group->issue({MessageCall{false, data.data(), 4, 1, 0}}, std::move(short_timeout));
+  IssueOptions options;
+  options.join = start_message(world, 0, {false, data.data(), 4, 1, 0}, within(100ms));
   auto op = start(world, 0, data, options);
-  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "recv");
+  CHECK_THROWS(world.wait(0, op), Error, "recv");
 }
 
 UNIT_MAIN_THAT_LEAKS()

@@ -1,10 +1,5 @@
-#include <algorithm>
-#include <array>
-#include <string>
-#include <vector>
 
 #include "common/env.hpp"
-#include "common/error.hpp"
 #include "test.hpp"
 
 using namespace mpi_gdr;

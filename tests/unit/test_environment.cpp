@@ -1,8 +1,4 @@
 // Environment variables set for MPI libraries, and read to judge them.
-#include <cstdlib>
-#include <optional>
-#include <string>
-
 #include "bootstrap/environment.hpp"
 #include "test.hpp"
 

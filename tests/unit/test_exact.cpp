@@ -1,12 +1,7 @@
 // Sums with ReduceArgs::exact, for every instruction set, against integers wide enough for any sum.
-#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
-#include <random>
-#include <vector>
 
-#include "common/error.hpp"
 #include "device/device.hpp"
 #include "device/host/isa.hpp"
 #include "device/host/superaccumulator.hpp"

@@ -2,11 +2,6 @@
 // the files with torch's analyzer and `mpi-gdr diagnose`.
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "common/pickle.hpp"
 #include "diagnostics/file_writer.hpp"
@@ -14,29 +9,13 @@
 #include "engine_world.hpp"
 
 using namespace engine_tests;
+using unit::contains, unit::content, unit::Folder;
 
 namespace {
 
 std::uint64_t record(FlightLog& log, const char* name, Channel channel = Channel::Collective) {
   return log.record(channel, 1, [&](FlightEntry& entry, std::uint32_t) { entry.name = name; });
 }
-
-struct Folder {
-  Folder() {
-    char name[] = "/tmp/flight_testXXXXXX";
-    if (!mkdtemp(name)) throw std::runtime_error("mkdtemp");
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string path;
-};
-
-std::string content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
 WorldOptions logged(const Folder& folder, std::chrono::milliseconds timeout) {
   WorldOptions options;
@@ -171,11 +150,11 @@ TEST(operations_leave_their_states) {
   World world(2, options);
   world.run([&](int r) {
     std::vector<float> data(100, 1.0f);
-    for (int i = 0; i < 3; ++i) world.ranks[r].engine->wait(*start(world, r, data, foreground()));
+    for (int i = 0; i < 3; ++i) world.wait(r, start(world, r, data, foreground()));
     char byte = 0;
     for (int i = 0; i < 2; ++i)
-      world.ranks[r].engine->wait(
-          *world.ranks[r].group->issue({MessageCall{r == 0, &byte, 1, 1 - r, 7}}, {{.name = "message"}}));
+      world.wait(
+          r, world.ranks[r].group->issue({MessageCall{r == 0, &byte, 1, 1 - r, 7}}, {{.name = "message"}}));
   });
   const auto shot =
       static_cast<FlightWriter&>(*options.engine.observers[0]).log()->snapshot();  // both ranks write to it
@@ -197,7 +176,7 @@ TEST(a_timeout_writes_the_file_and_names_it) {
   auto& data = *new std::vector<float>(10, 1.0f);  // leaked: the failed operation, also leaked, uses it
   auto op = start(world, 0, data);
   const std::string path = folder.path + "/new/folder/mpi_gdr_trace_rank_0";
-  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, ("; flight log: " + path).c_str());
+  CHECK_THROWS(world.wait(0, op), Error, ("; flight log: " + path).c_str());
   const std::string file = content(path);
   CHECK(contains(file, "all_reduce seq=0") && contains(file, "pending_ranks"));
   struct stat status{};
@@ -210,7 +189,7 @@ TEST(a_file_that_cannot_be_written_fails_nothing) {
   World world(2, logged(folder, 200ms));
   auto& data = *new std::vector<float>(10, 1.0f);
   auto op = start(world, 0, data);
-  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "still waiting for rank 1; the flight log could not");
+  CHECK_THROWS(world.wait(0, op), Error, "still waiting for rank 1; the flight log could not");
 }
 
 TEST(abort_and_the_watch_write_the_file) {
@@ -219,7 +198,7 @@ TEST(abort_and_the_watch_write_the_file) {
   {
     World world(2, logged(folder, 30s));
     world.ranks[0].engine->abort(*world.ranks[0].group, "enough");
-    CHECK(contains(content(path), "group test: enough"));
+    CHECK_CONTAINS(content(path), "group test: enough");
   }
   auto faults = std::make_shared<LoopbackFaults>();
   WorldOptions options = logged(folder, 100ms);
@@ -234,8 +213,8 @@ TEST(abort_and_the_watch_write_the_file) {
   auto& data = *new std::vector<float>(10, 1.0f);
   faults->stick();
   auto op = start(world, 0, data);
-  CHECK(contains(report.get_future().get(), "; flight log: " + path));
-  CHECK(contains(content(path), "stuck inside the MPI library"));
+  CHECK_CONTAINS(report.get_future().get(), "; flight log: " + path);
+  CHECK_CONTAINS(content(path), "stuck inside the MPI library");
   faults->release();
 }
 
@@ -254,7 +233,7 @@ TEST(a_peer_that_many_groups_lose_writes_the_file_once) {
   }
   engine.lose(lost, "rank 1 is gone");
   const std::string path = folder.path + "/new/folder/mpi_gdr_trace_rank_0";
-  CHECK(contains(content(path), "group group0 and 2 more: rank 1 is gone"));
+  CHECK_CONTAINS(content(path), "group group0 and 2 more: rank 1 is gone");
   for (const auto& group : groups) {
     CHECK(group->failed() && group->failure_code() == ErrorCode::Remote);
     CHECK(group->failure() == "rank 1 is gone; flight log: " + path);
@@ -277,8 +256,8 @@ TEST(a_signal_writes_the_files) {
     kill(getpid(), SIGUSR2);
     for (int i = 0; i < 2000 && !std::filesystem::exists(trace->options().path); ++i)
       std::this_thread::sleep_for(5ms);
-    CHECK(contains(content(writer->path()), "signal"));  // written before the trace
-    CHECK(contains(content(trace->options().path), "\"reason\": \"signal\""));
+    CHECK_CONTAINS(content(writer->path()), "signal");  // written before the trace
+    CHECK_CONTAINS(content(trace->options().path), "\"reason\": \"signal\"");
   }
   std::filesystem::remove(trace->options().path);
   {

@@ -1,8 +1,5 @@
 // Kernels compute in the default floating-point mode whatever the caller's is, and restore the caller's.
 #include <cfenv>
-#include <cstring>
-#include <random>
-#include <vector>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif

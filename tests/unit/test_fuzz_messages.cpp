@@ -126,8 +126,7 @@ TEST(cells_of_copies) {
   const Bytes sent = data;
   for (int turn = 0; turn < kTurns / 3; ++turn) {
     Guarded got(kLong);
-    Request send = ranks[0].isend(kP2P, sent.data(), kLong, 1, 0);
-    Request receive = ranks[1].irecv(kP2P, got.data(), kLong, 0, 0);
+    auto [send, receive] = ranks.message(sent.data(), got.data(), kLong);
     for (int pass = 0; pass < 20; ++pass) {
       if (pass > 0) {
         auto& number = word.below(2) ? cell.taken : cell.helped;
@@ -141,8 +140,7 @@ TEST(cells_of_copies) {
     CHECK(got.intact() && sent == data);
   }
   Guarded got(kLong);
-  Request send = ranks[0].isend(kP2P, sent.data(), kLong, 1, 0);
-  Request receive = ranks[1].irecv(kP2P, got.data(), kLong, 0, 0);
+  auto [send, receive] = ranks.message(sent.data(), got.data(), kLong);
   ranks.finish({{0, send}, {1, receive}});
   CHECK(std::equal(data.begin(), data.end(), got.data()));
 }

@@ -1,15 +1,5 @@
 // Data of other processes and users is mutated at random: it is read within its bounds or refused with an
 // Error. AddressSanitizer checks the rest.
-#include <unistd.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <memory>
-#include <random>
-#include <string>
-#include <vector>
-
 #include "bootstrap/board.hpp"
 #include "bootstrap/launch_mode.hpp"
 #include "bootstrap/news.hpp"
@@ -17,7 +7,6 @@
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/signed_store.hpp"
 #include "collectives/selection_table.hpp"
-#include "common/error.hpp"
 #include "diagnostics/call_check.hpp"
 #include "job/member.hpp"
 #include "memory_store.hpp"

@@ -36,7 +36,7 @@ TEST(the_end_of_one_who_said_goodbye_and_waited_concerns_the_last_meeting_only) 
   job.states[1] = ProcessState::Ended;
   job.seconds(2);
   CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == Kind::Left);
-  CHECK(job.watches[0]->missing().find("is gone") != std::string::npos);
+  CHECK_CONTAINS(job.watches[0]->missing(), "is gone");
 }
 
 TEST(a_goodbye_is_heard_before_the_end_of_the_process) {

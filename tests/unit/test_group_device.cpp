@@ -1,6 +1,4 @@
 // Collectives and messages on device memory, through Group and Engine: ordering and release of resources.
-#include <barrier>
-
 #include "device_world.hpp"
 
 using namespace engine_tests;
@@ -42,7 +40,7 @@ TEST(results_are_in_the_order_of_the_callers_queue) {
       for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{200'000}}) {
         World world(size);
         const auto gpus = make_gpus(size, count == 1000 ? 1 : 3);
-        world.run([&](int r) {
+        world.run_and_close([&](int r) {
           std::vector<std::unique_ptr<Reduction>> reductions;
           for (int i = 0; i < 6; ++i)
             reductions.push_back(std::make_unique<Reduction>(world, r, *gpus[r], count,
@@ -50,9 +48,8 @@ TEST(results_are_in_the_order_of_the_callers_queue) {
           gpus[r]->caller->synchronize();
           for (int i = 0; i < 6; ++i)
             CHECK(reductions[i]->is(static_cast<float>(size * i + size * (size - 1) / 2)));
-          for (auto& reduction : reductions) world.ranks[r].engine->wait(*reduction->operation);
+          for (auto& reduction : reductions) world.wait(r, reduction->operation);
         });
-        world.close();
       }
   }
 }
@@ -63,11 +60,11 @@ TEST(flags_serve_one_operation_after_the_other) {
   world.run([&](int r) {
     for (int i = 0; i < 100; ++i) {
       Reduction reduction(world, r, *gpus[r], 100, 1);
-      world.ranks[r].engine->wait(*reduction.operation);
+      world.wait(r, reduction.operation);
       reduction.operation.reset();
       float byte = 0;
       GatedMessage message(world, r, *gpus[r], {r == 0, &byte, 4, 1 - r, 0}, *gpus[r]->caller);
-      world.ranks[r].engine->wait(*message.operation);
+      world.wait(r, message.operation);
     }
   });
   for (Gpu* gpu : gpus) CHECK(gpu->flags->blocks() == 64);
@@ -98,7 +95,7 @@ TEST(a_thread_that_waits_for_the_device_may_shut_out_the_issuer) {
 TEST(messages_begin_with_their_queue_and_end_before_what_awaits_them) {
   World world(2);
   const auto gpus = make_gpus(2);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     Gpu& gpu = *gpus[r];
     for (int i = 0; i < 50; ++i) {
       float source = static_cast<float>(i), moved = -1, result = -2;
@@ -108,24 +105,23 @@ TEST(messages_begin_with_their_queue_and_end_before_what_awaits_them) {
         message.gate->wait(*gpu.caller);
         gpu.caller->copy(&moved, &result, sizeof moved);  // only now may it be reused
         gpu.caller->synchronize();
-        world.ranks[r].engine->wait(*message.operation);
+        world.wait(r, message.operation);
       } else {
         GatedMessage message(world, 1, gpu, {false, &moved, sizeof moved, 0, 0}, *gpu.caller);
         message.gate->wait(*gpu.side);
         gpu.side->copy(&result, &moved, sizeof moved);
         gpu.side->synchronize();
         CHECK(result == source);
-        world.ranks[r].engine->wait(*message.operation);
+        world.wait(r, message.operation);
       }
     }
   });
-  world.close();
 }
 
 TEST(messages_are_posted_in_the_order_of_the_calls) {
   World world(2);
   const auto gpus = make_gpus(2);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     Gpu& gpu = *gpus[r];
     for (int i = 0; i < 20; ++i) {
       float data[4] = {0, 1, 2, 3}, received[4] = {-1, -1, -1, -1};
@@ -144,15 +140,14 @@ TEST(messages_are_posted_in_the_order_of_the_calls) {
       // A message with another tag waits for none of them.
       float other = 5;
       const MessageCall apart{r == 0, &other, sizeof(float), 1 - r, 8};
-      world.ranks[r].engine->wait(*GatedMessage(world, r, gpu, apart, *gpu.side).operation);
+      world.wait(r, GatedMessage(world, r, gpu, apart, *gpu.side).operation);
       for (auto& operation : operations) CHECK(!operation->finished());
       late.store(1);
-      for (auto& operation : operations) world.ranks[r].engine->wait(*operation);
+      for (auto& operation : operations) world.wait(r, operation);
       gpu.caller->synchronize();
       for (int k = 0; k < 4 && r == 1; ++k) CHECK(received[k] == data[k]);
     }
   });
-  world.close();
 }
 
 TEST(a_failed_group_releases_its_replays) {

@@ -1,6 +1,4 @@
 // Collectives in phases, through Group and Engine, on devices that share memory inside each of several nodes.
-#include <barrier>
-
 #include "device_world.hpp"
 
 using namespace engine_tests;
@@ -22,7 +20,8 @@ class Nodes {
       gpus_.push_back(new Gpu(hardware_queues, static_cast<std::uint64_t>(r) + 1, 64, streams));
   }
   World& world() { return *world_; }
-  Gpu& gpu(int r) { return *gpus_[static_cast<std::size_t>(r)]; }
+  Rank& rank(int r) { return world_->ranks[r]; }
+  Gpu& gpu(int r) { return *gpus_[r]; }
   int size() const { return topology_->size(); }
   const Topology& topology() const { return *topology_; }
   void wait() { meet_.arrive_and_wait(); }
@@ -31,14 +30,14 @@ class Nodes {
     const std::vector<int>& members = topology_->members(topology_->node(r));
     const auto node = std::make_shared<ipc::DeviceNode>(gpu(r).device, topology_->place(r),
                                                         static_cast<int>(members.size()), members);
-    tickets_[static_cast<std::size_t>(r)] = node->ticket();
+    tickets_[r] = node->ticket();
     wait();
     std::vector<ipc::Ticket> those;
-    for (const int m : members) those.push_back(tickets_[static_cast<std::size_t>(m)]);
+    for (const int m : members) those.push_back(tickets_[m]);
     std::string why;
     CHECK(node->attach(those, why));
     wait();
-    world_->ranks[static_cast<std::size_t>(r)].group->share_devices(node);
+    world_->ranks[r].group->share_devices(node);
     return node;
   }
 
@@ -69,13 +68,7 @@ class Issued {
     input_.assign(sent, -1);
     output_.assign(got, -2);
     result_.assign(got, -3);
-    CollectiveCall call;
-    call.spec.collective = collective;
-    call.spec.rank = r;
-    call.spec.size = size_;
-    call.spec.root = root_;
-    call.spec.count = count;
-    call.spec.dtype = DataType::Float32;
+    CollectiveCall call{{collective, r, size_, root_, count, DataType::Float32}};
     const bool in_place =
         collective == Collective::Broadcast || (collective == Collective::AllReduce && turn % 2 == 1);
     call.output = output_.data();
@@ -94,8 +87,7 @@ class Issued {
       call.output = &reduced_;
       calls.emplace_back(call);
     }
-    operation =
-        nodes.world().ranks[static_cast<std::size_t>(r)].group->issue(std::move(calls), std::move(options));
+    operation = nodes.rank(r).group->issue(std::move(calls), std::move(options));
     gpu.device.order(*gpu.queues[0], *gpu.caller);
   }
   void expect() const {
@@ -136,7 +128,7 @@ void run_all(std::vector<int> node_of_rank, int hardware_queues, int streams) {
     nodes.gpu(r).caller->synchronize();
     for (const auto& call : calls) call->expect();
     nodes.wait();
-    nodes.world().ranks[static_cast<std::size_t>(r)].group->share_devices(nullptr);
+    nodes.rank(r).group->share_devices(nullptr);
   });
   nodes.world().close();
 }
@@ -159,10 +151,10 @@ TEST(an_operation_ends_behind_all_of_its_calls) {
       Issued call(nodes, r, Collective::ReduceScatter, kLong, turn, true);
       nodes.gpu(r).caller->synchronize();
       call.expect();
-      nodes.world().ranks[static_cast<std::size_t>(r)].engine->wait(*call.operation);
+      nodes.rank(r).engine->wait(*call.operation);
     }
     nodes.wait();
-    nodes.world().ranks[static_cast<std::size_t>(r)].group->share_devices(nullptr);
+    nodes.rank(r).group->share_devices(nullptr);
   });
   nodes.world().close();
 }
@@ -178,7 +170,7 @@ TEST(a_failure_notifies_the_ranks_of_the_node_at_once) {
   Nodes nodes({0, 0, 1, 1}, 3, 3);
   nodes.world().run([&](int r) {
     const auto node = nodes.share(r);
-    Group& group = *nodes.world().ranks[static_cast<std::size_t>(r)].group;
+    Group& group = *nodes.rank(r).group;
     if (r == 0) group.fail_with("enough");
     nodes.wait();
     for (int place = 0; place < 2; ++place)
@@ -193,12 +185,11 @@ TEST(who_keeps_others_waiting_is_named) {
   const std::vector<std::string> missing = {"rank 2", "rank 3", "rank 3"};
   nodes.world().run([&](int r) {
     nodes.share(r);
-    Rank& rank = nodes.world().ranks[static_cast<std::size_t>(r)];
+    Rank& rank = nodes.rank(r);
     if (r != 3) {
       rank.group->set_timeout(1s);
       auto& call = *new Issued(nodes, r, Collective::AllReduce, kLong, 0);  // leaked: it fails
-      CHECK_THROWS(rank.engine->wait(*call.operation), Error,
-                   ("still waiting for " + missing[static_cast<std::size_t>(r)]).c_str());
+      CHECK_THROWS(rank.engine->wait(*call.operation), Error, ("still waiting for " + missing[r]).c_str());
     }
     nodes.wait();
     nodes.gpu(r).device.synchronize();

@@ -1,12 +1,7 @@
 // Process states from /proc, and the threads of Heartbeat.
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <condition_variable>
-#include <mutex>
-#include <thread>
 
 #include "bootstrap/heartbeat.hpp"
 #include "bootstrap/process_id.hpp"
@@ -14,7 +9,36 @@
 #include "test.hpp"
 
 using namespace mpi_gdr;
-using namespace std::chrono_literals;
+
+namespace {
+
+// A child that does nothing.
+struct Child {
+  Child() {
+    int ready[2];
+    CHECK(pipe(ready) == 0);
+    id.pid = fork();
+    if (id.pid == 0) {
+      const ProcessId own = own_process();
+      if (write(ready[1], &own.started, sizeof own.started) < 0) _exit(1);
+      for (;;) pause();
+    }
+    CHECK(read(ready[0], &id.started, sizeof id.started) == sizeof id.started);
+    close(ready[0]);
+    close(ready[1]);
+  }
+  bool becomes(ProcessState state) const {
+    for (int i = 0; i < 2000 && look_at(id) != state; ++i) usleep(1000);
+    return look_at(id) == state;
+  }
+  void reap() const {
+    kill(id.pid, SIGKILL);
+    waitpid(id.pid, nullptr, 0);
+  }
+  ProcessId id = own_process();
+};
+
+}  // namespace
 
 TEST(processes_are_looked_at) {
   const ProcessId own = own_process();
@@ -22,65 +46,36 @@ TEST(processes_are_looked_at) {
   ProcessId other = own;
   other.started += 1;  // the pid was reused
   CHECK(look_at(other) == ProcessState::Ended);
-  int ready[2];
-  CHECK(pipe(ready) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    const ProcessId id = own_process();
-    if (write(ready[1], &id.started, sizeof id.started) < 0) _exit(1);
-    for (;;) pause();
-  }
-  ProcessId id = own;
-  id.pid = child;
-  CHECK(read(ready[0], &id.started, sizeof id.started) == sizeof id.started);
-  const auto becomes = [&](ProcessState state) {
-    for (int i = 0; i < 2000 && look_at(id) != state; ++i) usleep(1000);
-    return look_at(id) == state;
-  };
-  CHECK(look_at(id) == ProcessState::Runs);
-  kill(child, SIGSTOP);
-  CHECK(becomes(ProcessState::Stopped));
-  kill(child, SIGKILL);
-  CHECK(becomes(ProcessState::Ended));  // a zombie
-  waitpid(child, nullptr, 0);
-  CHECK(look_at(id) == ProcessState::Ended);
+  const Child child;
+  CHECK(look_at(child.id) == ProcessState::Runs);
+  kill(child.id.pid, SIGSTOP);
+  CHECK(child.becomes(ProcessState::Stopped));
+  kill(child.id.pid, SIGKILL);
+  CHECK(child.becomes(ProcessState::Ended));  // a zombie
+  child.reap();
+  CHECK(look_at(child.id) == ProcessState::Ended);
 }
 
 // At a deadline the ranks that waited for a stopped one end as well: the error must also name the cause.
 TEST(a_stopped_rank_is_named_beside_one_that_has_ended) {
-  std::vector<ProcessId> processes = {own_process(), own_process(), own_process()};
-  pid_t children[2];
-  for (int i = 0; i < 2; ++i) {
-    int ready[2];
-    CHECK(pipe(ready) == 0);
-    children[i] = fork();
-    if (children[i] == 0) {
-      const ProcessId id = own_process();
-      if (write(ready[1], &id.started, sizeof id.started) < 0) _exit(1);
-      for (;;) pause();
-    }
-    ProcessId& id = processes[i + 1];
-    id.pid = children[i];
-    CHECK(read(ready[0], &id.started, sizeof id.started) == sizeof id.started);
-    close(ready[0]);
-    close(ready[1]);
-  }
+  const Child one, two;
+  const std::vector<ProcessId> processes = {own_process(), one.id, two.id};
   CHECK(find_lost(processes, 0, true) == "");
-  kill(children[1], SIGSTOP);
-  for (int i = 0; i < 2000 && look_at(processes[2]) != ProcessState::Stopped; ++i) usleep(1000);
-  const std::string stopped = describe(2, processes[2]) + " is stopped (by SIGSTOP or job control)";
+  kill(two.id.pid, SIGSTOP);
+  CHECK(two.becomes(ProcessState::Stopped));
+  const std::string stopped = describe(2, two.id) + " is stopped (by SIGSTOP or job control)";
   CHECK(find_lost(processes, 0, true) == stopped);
   CHECK(find_lost(processes, 0, false) == "");
-  kill(children[0], SIGKILL);
-  waitpid(children[0], nullptr, 0);
-  const std::string ended = describe(1, processes[1]) + " is gone: its process has ended";
+  one.reap();
+  const std::string ended = describe(1, one.id) + " is gone: its process has ended";
   CHECK(find_lost(processes, 0, true) == stopped + ", and " + ended);
   CHECK(find_lost(processes, 0, false) == ended);
-  kill(children[1], SIGKILL);
-  waitpid(children[1], nullptr, 0);
+  two.reap();
 }
 
 namespace {
+
+const std::vector<ProcessId> kTwoHosts = {{"a", 1, 1, 1}, {"b", 2, 2, 1}};
 
 struct Beating {
   Beating(MemoryStore& store, int rank, const std::vector<ProcessId>& processes, std::atomic<bool>* dead,
@@ -151,10 +146,9 @@ TEST(a_rank_that_does_not_speak_has_no_connection) {
 }
 
 TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
-  const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"b", 2, 2, 1}};
   MemoryStore broken, hanging;
   {
-    Beating one(broken, 0, processes, nullptr);
+    Beating one(broken, 0, kTwoHosts, nullptr);
     while (broken.requests() < 4) std::this_thread::sleep_for(10ms);  // it has answered
     broken.break_down();
     CHECK(one.hears("gives up") && one.hears("store: connection reset"));
@@ -162,7 +156,7 @@ TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
     one.heartbeat->say({News::Kind::Left, {}, "left"}, 5s);  // nobody can receive it
   }
   {
-    Beating one(hanging, 0, processes, nullptr, 12s);
+    Beating one(hanging, 0, kTwoHosts, nullptr, 12s);
     while (one.connections == 0) std::this_thread::sleep_for(10ms);
     std::this_thread::sleep_for(50ms);  // the first answers
     one.gives_up = false;
@@ -177,19 +171,17 @@ TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
 }
 
 TEST(a_store_that_was_never_reached_loses_nobody) {
-  const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"b", 2, 2, 1}};
   MemoryStore broken;
   broken.break_down();
-  Beating one(broken, 0, processes, nullptr);
+  Beating one(broken, 0, kTwoHosts, nullptr);
   CHECK(one.hears("quiet store: connection reset"));
   while (one.ticks < 12) std::this_thread::sleep_for(10ms);
   CHECK(one.heartbeat->peers().lost_among({1}).empty() && one.heartbeat->store_lost().empty());
 }
 
 TEST(a_talk_that_is_stuck_is_tried_over_another_connection) {
-  const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"b", 2, 2, 1}};
   MemoryStore hanging;
-  Beating one(hanging, 0, processes, nullptr, 300s);
+  Beating one(hanging, 0, kTwoHosts, nullptr, 300s);
   while (hanging.requests() == 0) std::this_thread::sleep_for(10ms);
   hanging.hang();
   for (int i = 0; i < 3000 && one.connections < 2; ++i) std::this_thread::sleep_for(10ms);

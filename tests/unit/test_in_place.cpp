@@ -1,7 +1,6 @@
 // Staged schedules with mirrors, with the buffers of all, no or some ranks reachable.
 #include "in_place.hpp"
 #include "schedules.hpp"
-#include "test.hpp"
 
 using namespace mpi_gdr;
 using unit::build;
@@ -12,11 +11,6 @@ namespace {
 
 constexpr Tuning kInPlace{.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
 
-bool has_places(Collective collective) {
-  return collective == Collective::AllReduce || collective == Collective::Reduce ||
-         collective == Collective::ReduceScatter || collective == Collective::AllGather;
-}
-
 Group rewritten(const Group& group, const Reached& reached) {
   Group out{group.specs, {}};
   for (std::size_t r = 0; r < group.schedules.size(); ++r)
@@ -26,39 +20,26 @@ Group rewritten(const Group& group, const Reached& reached) {
 
 template <typename F>
 void for_each_group(F f) {
-  for (int c = 0; c < kCollectiveCount; ++c) {
-    const auto collective = static_cast<Collective>(c);
-    if (!has_places(collective)) continue;
+  for (const Collective collective :
+       {Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter, Collective::AllGather})
     for (int size = 2; size <= 6; ++size)
       for (const std::uint64_t count : {1u, 7u, 100u, 3000u})
         for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::PreMulSum}) {
           if (!reduces(collective) && op != ReduceOp::Sum) continue;
-          CollectiveSpec spec{collective, 0, size, has_root(collective) ? size / 2 : 0};
-          spec.count = count;
-          spec.dtype = DataType::Float32;
-          spec.op = op;
-          f(build(*find_algorithm(collective, "staged"), spec, kInPlace), static_cast<std::size_t>(size));
+          const int root = has_root(collective) ? size / 2 : 0;
+          const CollectiveSpec spec{collective, 0, size, root, count, DataType::Float32, op};
+          f(build(*find_algorithm(collective, "staged"), spec, kInPlace), size);
         }
-  }
-}
-
-Reached reached_by(std::size_t size, auto input, auto output) {
-  Reached reached;
-  for (std::size_t r = 0; r < size; ++r) {
-    reached.input.push_back(input(r));
-    reached.output.push_back(output(r));
-  }
-  return reached;
 }
 
 }  // namespace
 
 TEST(right_with_any_peer) {
-  const auto none = [](std::size_t) { return false; };
-  const auto all = [](std::size_t) { return true; };
-  const auto odd = [](std::size_t r) { return r % 2 == 1; };
-  const auto first = [](std::size_t r) { return r == 0; };
-  for_each_group([&](const Group& group, std::size_t size) {
+  const auto none = [](int) { return false; };
+  const auto all = [](int) { return true; };
+  const auto odd = [](int r) { return r % 2 == 1; };
+  const auto first = [](int r) { return r == 0; };
+  for_each_group([&](const Group& group, int size) {
     expect_right(group);
     expect_right(rewritten(group, reached_by(size, none, none)));
     expect_right(rewritten(group, reached_by(size, all, all)));
@@ -71,8 +52,8 @@ TEST(right_with_any_peer) {
 
 // Except values that a factor changes, and the root's.
 TEST(nothing_goes_through_staging_where_all_are_reached) {
-  const auto all = [](std::size_t) { return true; };
-  for_each_group([&](const Group& group, std::size_t size) {
+  const auto all = [](int) { return true; };
+  for_each_group([&](const Group& group, int size) {
     const CollectiveSpec& spec = group.specs[0];
     if (spec.op == ReduceOp::PreMulSum || has_root(spec.collective)) return;
     for (const SchedulePtr& schedule : rewritten(group, reached_by(size, all, all)).schedules) {
@@ -88,11 +69,10 @@ TEST(nothing_goes_through_staging_where_all_are_reached) {
 // Other ranks read in place, and the user may overwrite the buffers after the operation: the checker must
 // notice if the last synchronisation is missing.
 TEST(the_last_synchronisation_is_needed) {
-  const auto all = [](std::size_t) { return true; };
+  const auto all = [](int) { return true; };
   for (const Collective collective :
        {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {
-    CollectiveSpec spec{collective, 0, 3};
-    spec.count = 100;
+    const CollectiveSpec spec{.collective = collective, .size = 3, .count = 100};
     Group group =
         rewritten(build(*find_algorithm(collective, "staged"), spec, kInPlace), reached_by(3, all, all));
     std::size_t waits = 0;

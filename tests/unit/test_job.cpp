@@ -1,17 +1,11 @@
 // A job without torch and MPI: its ranks are threads, each with its own network and engine.
-#include <cstdlib>
-#include <functional>
-#include <future>
-#include <numeric>
-
-#include "common/error.hpp"
 #include "doubles/loopback.hpp"
 #include "job/job.hpp"
 #include "memory_store.hpp"
 #include "test.hpp"
 
 using namespace mpi_gdr;
-using namespace std::chrono_literals;
+using unit::contains;
 
 namespace {
 
@@ -22,8 +16,8 @@ class Ranks {
       jobs_.push_back(std::make_unique<Job>(*network, JobOptions{"1.0", "tests", {}}));
   }
   int size() const { return static_cast<int>(jobs_.size()); }
-  Job& operator[](int rank) { return *jobs_[static_cast<std::size_t>(rank)]; }
-  Network& network(int rank) { return *networks_[static_cast<std::size_t>(rank)]; }
+  Job& operator[](int rank) { return *jobs_[rank]; }
+  Network& network(int rank) { return *networks_[rank]; }
 
   GroupRequest world(int rank, std::chrono::milliseconds timeout = 30s) const {
     GroupRequest request = of({}, rank, timeout);
@@ -51,14 +45,7 @@ class Ranks {
   std::vector<std::string> at_once(const std::vector<int>& ranks, const std::function<void(int)>& body) {
     std::vector<std::future<std::string>> running;
     for (const int r : ranks)
-      running.push_back(std::async(std::launch::async, [&body, r]() -> std::string {
-        try {
-          body(r);
-          return "";
-        } catch (const Error& e) {
-          return std::string(name(e.code())) + ": " + e.what();
-        }
-      }));
+      running.push_back(std::async(std::launch::async, [&, r] { return unit::error_of([&] { body(r); }); }));
     std::vector<std::string> thrown;
     for (auto& one : running) thrown.push_back(one.get());
     return thrown;
@@ -71,25 +58,18 @@ class Ranks {
 };
 
 bool none(const std::vector<std::string>& thrown) {
-  for (const std::string& text : thrown)
-    if (!text.empty()) std::printf("  thrown: %s\n", text.c_str());
-  return std::all_of(thrown.begin(), thrown.end(), [](const std::string& text) { return text.empty(); });
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+  for (const std::string& text : thrown) CHECK(text == "");
+  return true;
 }
 
 OperationPtr begin_sum(Group& group, const std::int64_t& own, std::int64_t& sum) {
-  CollectiveCall call;
-  call.spec = {Collective::AllReduce, group.rank(), group.size()};
-  call.spec.count = 1;
-  call.spec.dtype = DataType::Int64;
-  call.input = &own;
-  call.output = &sum;
-  IssueOptions options;
-  options.name = "all_reduce";
-  return group.issue({std::move(call)}, std::move(options));
+  const CollectiveSpec spec{Collective::AllReduce, group.rank(), group.size(), 0, 1, DataType::Int64};
+  return group.issue({CollectiveCall{spec, &own, &sum}}, {{.name = "all_reduce"}});
+}
+
+void close(Job& job, const Job::NewGroup& made) {
+  job.engine().close(*made.group);
+  job.group_closed(*made.group);
 }
 
 std::int64_t sum_of(Job& job, Group& group, std::int64_t own) {
@@ -109,16 +89,14 @@ TEST(groups_are_made_in_any_order) {
       const Job::NewGroup made = ranks[r].make_group(ranks.of(members, r));
       CHECK(made.members == members && members[made.group->rank()] == r);
       CHECK(sum_of(ranks[r], *made.group, r) == members[0] + members[1]);
-      ranks[r].engine().close(*made.group);
-      ranks[r].group_closed(*made.group);
+      close(ranks[r], made);
     };
     // Rank 0 is in both and makes them in turn; the same members again make another group.
     for (int again = 0; again < 2; ++again) {
       if (r != 2) pair({1, 0});
       if (r != 1) pair({0, 2});
     }
-    ranks[r].engine().close(*world.group);
-    ranks[r].group_closed(*world.group);
+    close(ranks[r], world);
   })));
   CHECK(none(ranks.at_once({0, 1, 2}, [&](int r) { ranks[r].finalize(""); })));
 }
@@ -130,8 +108,7 @@ TEST(threads_whose_groups_are_the_first_start_the_job_once) {
     const Job::NewGroup made =
         ranks[r].make_group(ranks.of(k < 2 ? std::vector<int>{0, 1} : std::vector<int>{1, 0}, r));
     CHECK(sum_of(ranks[r], *made.group, r) == 1);
-    ranks[r].engine().close(*made.group);
-    ranks[r].group_closed(*made.group);
+    close(ranks[r], made);
   })));
   CHECK(none(ranks.at_once({0, 1}, [&](int r) { ranks[r].finalize(""); })));
 }
@@ -144,8 +121,7 @@ TEST(ranks_may_stand_in_another_order_later) {
       Job& job = ranks[process];
       const Job::NewGroup world = job.make_group(ranks.world(rank));
       CHECK(job.membership()->rank == rank && sum_of(job, *world.group, rank) == 3);
-      job.engine().close(*world.group);
-      job.group_closed(*world.group);
+      close(job, world);
     })));
   CHECK(none(ranks.at_once({0, 1, 2}, [&](int r) { ranks[r].finalize(""); })));
 }
@@ -171,8 +147,8 @@ TEST(a_rank_that_leaves_is_named_where_it_is_missed) {
   Ranks ranks(2);
   std::vector<Job::NewGroup> worlds(2);
   CHECK(none(ranks.at_once({0, 1}, [&](int r) {
-    worlds[static_cast<std::size_t>(r)] = ranks[r].make_group(ranks.world(r));
-    sum_of(ranks[r], *worlds[static_cast<std::size_t>(r)].group, 1);
+    worlds[r] = ranks[r].make_group(ranks.world(r));
+    sum_of(ranks[r], *worlds[r].group, 1);
   })));
   ranks[1].finalize("KeyError: 'step'");
   const std::vector<std::string> thrown =
@@ -191,8 +167,7 @@ TEST(a_rank_that_leaves_is_named_where_it_is_missed) {
 TEST(an_operation_that_is_about_to_end_with_the_program_is_no_failure) {
   Ranks ranks(2);
   std::vector<Job::NewGroup> worlds(2);
-  CHECK(none(ranks.at_once(
-      {0, 1}, [&](int r) { worlds[static_cast<std::size_t>(r)] = ranks[r].make_group(ranks.world(r)); })));
+  CHECK(none(ranks.at_once({0, 1}, [&](int r) { worlds[r] = ranks[r].make_group(ranks.world(r)); })));
   // Like an operation that only a device waits for; no pass has noticed its completion.
   auto &own = *new std::int64_t(1), &sum = *new std::int64_t(0);
   const OperationPtr last = begin_sum(*worlds[0].group, own, sum);

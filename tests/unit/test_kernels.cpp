@@ -1,15 +1,8 @@
 // Every host kernel (dtype, operation, sources, scaling, aliasing) against an independent scalar reference.
-#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
-#include <limits>
-#include <random>
-#include <string>
 #include <type_traits>
-#include <vector>
 
-#include "common/error.hpp"
 #include "device/device.hpp"
 #include "device/host/isa.hpp"
 #include "kernel_reference.hpp"

@@ -1,20 +1,11 @@
 // Counts and bytes beyond 2^31 and 2^32 without the memory: a transport that only records messages.
 #include <sys/mman.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "common/error.hpp"
 #include "engine/calls.hpp"
 #include "execution/local_step.hpp"
 #include "execution/round_messages.hpp"
 #include "execution/simple_executions.hpp"
 #include "schedules.hpp"
-#include "test.hpp"
 
 using namespace mpi_gdr;
 
@@ -99,11 +90,8 @@ bool posted_and_tested(MessageExecution& execution) { return !execution.advance(
 TEST(an_all_to_all_of_devices_has_no_messages) {
   const Algorithm& staged = *find_algorithm(Collective::AllToAll, "staged");
   for (const auto& [size, count] : {std::pair(2, 1100000), std::pair(3, 300000), std::pair(8, 24000)}) {
-    CollectiveSpec spec;
-    spec.collective = Collective::AllToAll;
-    spec.size = size;
-    spec.count = static_cast<std::uint64_t>(count);
-    spec.dtype = DataType::Float32;
+    const CollectiveSpec spec{Collective::AllToAll, 0, size, 0, static_cast<std::uint64_t>(count),
+                              DataType::Float32};
     Tuning tuning{.staging_bytes = 2048};
     CHECK(unit::build(staged, spec, tuning).schedules[0]->messages);
     tuning.no_messages = true;
@@ -123,17 +111,13 @@ TEST(schedules_of_large_counts_cover_all_bytes_in_messages_that_mpi_can_carry) {
     if (a.native() || a.shared || a.collective == Collective::Barrier) continue;
     for (const Tuning& tuning : {Tuning{}, one_piece})
       for (const DataType dtype : {DataType::UInt8, DataType::Complex128}) {
-        CollectiveSpec spec;
-        spec.collective = a.collective;
-        spec.size = 3;
-        spec.count = count;
-        spec.dtype = dtype;
+        const CollectiveSpec spec{.collective = a.collective, .size = 3, .count = count, .dtype = dtype};
         const unit::Group group = unit::build(a, spec, tuning);
         unit::expect_right(group);
         std::vector<Recorder> ranks;
         for (int r = 0; r < 3; ++r) {
           Recorder& recorder = ranks.emplace_back(r, 3);
-          const Schedule& schedule = *group.schedules[static_cast<std::size_t>(r)];
+          const Schedule& schedule = *group.schedules[r];
           Binding binding;
           binding.input = binding.output = space.data();
           binding.scratch = scratch.data();
@@ -168,9 +152,9 @@ TEST(schedules_of_large_counts_cover_all_bytes_in_messages_that_mpi_can_carry) {
         for (int to = 0; to < 3; ++to)
           for (int from = 0; from < 3; ++from) {
             Lengths sent, received;
-            for (const auto& [key, value] : lengths(ranks[static_cast<std::size_t>(from)].sent))
+            for (const auto& [key, value] : lengths(ranks[from].sent))
               if (key.first == to) sent[{0, key.second}] = value;
-            for (const auto& [key, value] : lengths(ranks[static_cast<std::size_t>(to)].received))
+            for (const auto& [key, value] : lengths(ranks[to].received))
               if (key.first == from) received[{0, key.second}] = value;
             CHECK(sent == received);
             for (const auto& [key, value] : sent)

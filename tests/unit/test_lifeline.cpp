@@ -1,10 +1,5 @@
 // A connection that detects the end of a process, and nothing else.
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstring>
-#include <memory>
 
 #include "bootstrap/lifeline.hpp"
 #include "test.hpp"

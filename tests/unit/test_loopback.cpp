@@ -1,10 +1,4 @@
 // The loopback transport: MPI's matching, and faults on request.
-#include <atomic>
-#include <cstring>
-#include <thread>
-#include <vector>
-
-#include "common/error.hpp"
 #include "doubles/loopback.hpp"
 #include "test.hpp"
 
@@ -29,12 +23,6 @@ int receive(Transport& transport, int peer, int tag, Channel channel = kChannel,
 void send(Transport& transport, int value, int peer, int tag, Channel channel = kChannel) {
   Request request = transport.isend(channel, &value, sizeof value, peer, tag);
   finish(transport, request);
-}
-
-std::vector<std::shared_ptr<LoopbackFaults>> make_faults(int size) {
-  std::vector<std::shared_ptr<LoopbackFaults>> faults;
-  for (int r = 0; r < size; ++r) faults.push_back(std::make_shared<LoopbackFaults>());
-  return faults;
 }
 
 }  // namespace
@@ -137,10 +125,10 @@ TEST(late_tests_delay_completion_but_not_for_ever) {
 }
 
 TEST(a_dead_rank_delivers_no_message) {
-  const auto faults = make_faults(2);
+  const std::vector faults = {std::make_shared<LoopbackFaults>(), std::make_shared<LoopbackFaults>()};
   const auto ranks = make_loopback(2, {.faults = faults});
   send(*ranks[0], 1, 1, 0);
-  faults[0]->dead.store(true, std::memory_order_release);
+  faults[0]->dead = true;
   send(*ranks[0], 2, 1, 0);
   CHECK(receive(*ranks[1], 0, 0) == 1);
   int value = -1;
@@ -165,7 +153,7 @@ TEST(an_abandoned_receive_takes_no_message) {
 }
 
 TEST(a_stuck_rank_blocks_inside_test_until_released) {
-  const auto faults = make_faults(2);
+  const std::vector faults = {std::make_shared<LoopbackFaults>(), std::make_shared<LoopbackFaults>()};
   const auto ranks = make_loopback(2, {.faults = faults});
   faults[1]->stick();
   std::atomic<bool> returned{false};
@@ -182,7 +170,7 @@ TEST(a_stuck_rank_blocks_inside_test_until_released) {
 }
 
 TEST(the_nth_call_throws) {
-  const auto faults = make_faults(2);
+  const std::vector faults = {std::make_shared<LoopbackFaults>(), std::make_shared<LoopbackFaults>()};
   const auto ranks = make_loopback(2, {.faults = faults});
   faults[0]->calls_before_error.store(2, std::memory_order_release);
   send(*ranks[0], 1, 1, 0);  // isend and test
@@ -240,24 +228,18 @@ TEST(native_collectives_that_differ_are_an_error_on_all) {
 TEST(ranks_on_threads_of_their_own) {
   constexpr int kSize = 4, kMessages = 200;
   const auto ranks = make_loopback(kSize, {.eager_bytes = 64, .max_late_tests = 3});
-  std::atomic<int> wrong{0};
-  std::vector<std::thread> threads;
-  for (int r = 0; r < kSize; ++r)
-    threads.emplace_back([&, r] {
-      const int next = (r + 1) % kSize, previous = (r + kSize - 1) % kSize;
-      std::vector<int> out(30), in(30);
-      for (int m = 0; m < kMessages; ++m) {
-        std::fill(out.begin(), out.end(), r * 1000 + m);
-        Request recv = ranks[r]->irecv(kChannel, in.data(), in.size() * sizeof(int), previous, m % 3);
-        Request sent = ranks[r]->isend(kChannel, out.data(), out.size() * sizeof(int), next, m % 3);
-        finish(*ranks[r], recv);
-        finish(*ranks[r], sent);
-        for (const int v : in)
-          if (v != previous * 1000 + m) wrong.fetch_add(1, std::memory_order_relaxed);
-      }
-    });
-  for (auto& thread : threads) thread.join();
-  CHECK(wrong.load(std::memory_order_relaxed) == 0);
+  unit::on_threads(kSize, [&](int r) {
+    const int next = (r + 1) % kSize, previous = (r + kSize - 1) % kSize;
+    std::vector<int> out(30), in(30);
+    for (int m = 0; m < kMessages; ++m) {
+      std::fill(out.begin(), out.end(), r * 1000 + m);
+      Request recv = ranks[r]->irecv(kChannel, in.data(), in.size() * sizeof(int), previous, m % 3);
+      Request sent = ranks[r]->isend(kChannel, out.data(), out.size() * sizeof(int), next, m % 3);
+      finish(*ranks[r], recv);
+      finish(*ranks[r], sent);
+      for (const int v : in) CHECK(v == previous * 1000 + m);
+    }
+  });
 }
 
 UNIT_MAIN()

@@ -1,14 +1,7 @@
 // Memory that other processes map: its size is final, other files are refused, and core dumps exclude it.
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include <cstdint>
-#include <cstdio>
-#include <fstream>
-#include <string>
-
-#include "common/error.hpp"
 #include "common/memory_file.hpp"
 #include "test.hpp"
 #include "transport/shm/arena.hpp"

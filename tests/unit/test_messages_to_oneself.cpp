@@ -37,7 +37,7 @@ TEST(half_of_a_message_to_oneself_ends_at_the_deadline) {
     const bool send = r == 0;
     auto op = world.ranks[r].group->issue({MessageCall{send, large.data(), large.size(), r, 0}},
                                           named("message", foreground()));
-    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error,
+    CHECK_THROWS(world.wait(r, op), Error,
                  "still waiting for this rank itself, which has not called the matching isend or irecv");
   }
 }

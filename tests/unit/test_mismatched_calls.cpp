@@ -14,7 +14,7 @@ void expect_mismatch(const char* algorithm, Collective collective,
     CollectiveCall call = call_of(collective, r, 2, 1000, 0, b, false);
     change(call, r);
     auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
-    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, text.c_str());
+    CHECK_THROWS(world.wait(r, op), Error, text.c_str());
     for (const float x : b.output) CHECK(x == -1.0f);
   });
 }
@@ -67,12 +67,12 @@ TEST(counts_of_an_all_to_all_that_do_not_match_are_reported) {
       auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
       // A rank that exchanges nothing with the other compares nothing; the other always compares.
       if ((r == 0 ? c.sent : c.expected) == 0) {
-        world.ranks[r].engine->wait(*op);
+        world.wait(r, op);
         return;
       }
       const std::string sent = std::to_string(c.sent), expected = std::to_string(c.expected);
       CHECK_THROWS(
-          world.ranks[r].engine->wait(*op), Error,
+          world.wait(r, op), Error,
           (r == 0 ? "rank 1 expects " + expected + " elements from this rank, which sends " + sent
                   : "rank 0 sends " + sent + " elements to this rank, where " + expected + " were expected")
               .c_str());
@@ -103,10 +103,10 @@ TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_reported) 
       if (r == c.receiver) call.spec.recv_counts[0] = 6;
       auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
       if (r == c.receiver) {
-        CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, c.message);
+        CHECK_THROWS(world.wait(r, op), Error, c.message);
       } else {
         try {
-          world.ranks[r].engine->wait(*op);
+          world.wait(r, op);
         } catch (const Error&) {  // may need the failed rank
         }
       }
@@ -134,7 +134,7 @@ TEST(a_mismatch_is_reported_while_another_rank_is_missing) {
     CollectiveCall call = call_of(Collective::AllReduce, r, 3, 100, 0, b, false);
     call.spec.count -= static_cast<unsigned>(r);
     auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
-    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "called all_reduce #0");
+    CHECK_THROWS(world.wait(r, op), Error, "called all_reduce #0");
   });
 }
 

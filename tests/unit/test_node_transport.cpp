@@ -1,6 +1,4 @@
 // Messages between ranks of a node through shared memory: matching, long messages, faults.
-#include <thread>
-
 #include "node_ranks.hpp"
 
 using namespace engine_tests;
@@ -12,17 +10,14 @@ TEST(without_memory_for_messages_the_library_carries_them) {
     segments.push_back(std::make_unique<shm::Segment>(nullptr, bytes));
     tickets.push_back(segments.back()->ticket());
   }
-  std::vector<std::future<void>> done;
   auto inner = make_loopback(2);
-  for (int r = 0; r < 2; ++r)
-    done.push_back(std::async(std::launch::async, [&, r] {
-      const std::shared_ptr<shm::NodeMemory> node = shm::NodeMemory::create(
-          std::move(segments[r]), r, tickets, std::chrono::steady_clock::now() + 60s, {});
-      CHECK(node->reach() == Reach::All && node->message_bytes() == 0);
-      const Transport* const before = inner[r].get();
-      CHECK(shm::over_node_memory(std::move(inner[r]), node).get() == before);
-    }));
-  for (auto& d : done) d.get();
+  unit::on_threads(2, [&](int r) {
+    const std::shared_ptr<shm::NodeMemory> node = shm::NodeMemory::create(
+        std::move(segments[r]), r, tickets, std::chrono::steady_clock::now() + 60s, {});
+    CHECK(node->reach() == Reach::All && node->message_bytes() == 0);
+    const Transport* const before = inner[r].get();
+    CHECK(shm::over_node_memory(std::move(inner[r]), node).get() == before);
+  });
 }
 
 TEST(messages_match_by_source_and_tag_in_order) {
@@ -177,52 +172,48 @@ TEST(random_traffic_in_all_directions) {
       const auto seed_of = [](int from, int to, unsigned round, unsigned i) {
         return static_cast<unsigned>(from * 31 + to * 17) + round * 1000 + i;
       };
-      std::vector<std::future<void>> done;
-      for (int r = 0; r < p; ++r)
-        done.push_back(std::async(std::launch::async, [&, r] {
-          std::minstd_rand random(static_cast<unsigned>(r) + 1u);
-          for (unsigned round = 0; round < kRounds; ++round) {
-            struct Message {
-              bool send;
-              int peer;
-              unsigned i;
-              Bytes data;
-              Request request;
-            };
-            std::vector<Message> messages;
-            for (int q = 0; q < p; ++q)
-              for (unsigned i = 0; q != r && i < kMessages; ++i) {
-                messages.push_back(
-                    {true, q, i, pattern(size_of(r, q, round, i), seed_of(r, q, round, i)), {}});
-                messages.push_back({false, q, i, Bytes(size_of(q, r, round, i)), {}});
-              }
-            std::shuffle(messages.begin(), messages.end(), random);
-            // Messages of one peer and tag stay in order: there are three tags, i / 3 is the order.
-            std::stable_sort(messages.begin(), messages.end(),
-                             [](const Message& a, const Message& b) { return a.i / 3 < b.i / 3; });
-            for (Message& m : messages) {
-              const int tag = static_cast<int>(m.i % 3);
-              m.request = m.send ? ranks[r].isend(kP2P, m.data.data(), m.data.size(), m.peer, tag)
-                                 : ranks[r].irecv(kP2P, m.data.data(), m.data.size(), m.peer, tag);
+      unit::on_threads(p, [&](int r) {
+        std::minstd_rand random(static_cast<unsigned>(r) + 1u);
+        for (unsigned round = 0; round < kRounds; ++round) {
+          struct Message {
+            bool send;
+            int peer;
+            unsigned i;
+            Bytes data;
+            Request request;
+          };
+          std::vector<Message> messages;
+          for (int q = 0; q < p; ++q)
+            for (unsigned i = 0; q != r && i < kMessages; ++i) {
+              messages.push_back({true, q, i, pattern(size_of(r, q, round, i), seed_of(r, q, round, i)), {}});
+              messages.push_back({false, q, i, Bytes(size_of(q, r, round, i)), {}});
             }
-            std::shuffle(messages.begin(), messages.end(), random);
-            for (bool all = false; !all;) {
-              all = true;
-              for (Message& m : messages) {
-                if (!m.request.active) continue;
-                RecvStatus status;
-                if (!ranks[r].test(m.request, &status)) {
-                  all = false;
-                } else if (!m.send) {
-                  CHECK(status.source == m.peer && status.bytes == m.data.size());
-                  CHECK(m.data == pattern(m.data.size(), seed_of(m.peer, r, round, m.i)));
-                }
-              }
-              if (!all) std::this_thread::yield();
-            }
+          std::shuffle(messages.begin(), messages.end(), random);
+          // Messages of one peer and tag stay in order: there are three tags, i / 3 is the order.
+          std::stable_sort(messages.begin(), messages.end(),
+                           [](const Message& a, const Message& b) { return a.i / 3 < b.i / 3; });
+          for (Message& m : messages) {
+            const int tag = static_cast<int>(m.i % 3);
+            m.request = m.send ? ranks[r].isend(kP2P, m.data.data(), m.data.size(), m.peer, tag)
+                               : ranks[r].irecv(kP2P, m.data.data(), m.data.size(), m.peer, tag);
           }
-        }));
-      for (auto& d : done) d.get();
+          std::shuffle(messages.begin(), messages.end(), random);
+          for (bool all = false; !all;) {
+            all = true;
+            for (Message& m : messages) {
+              if (!m.request.active) continue;
+              RecvStatus status;
+              if (!ranks[r].test(m.request, &status)) {
+                all = false;
+              } else if (!m.send) {
+                CHECK(status.source == m.peer && status.bytes == m.data.size());
+                CHECK(m.data == pattern(m.data.size(), seed_of(m.peer, r, round, m.i)));
+              }
+            }
+            if (!all) std::this_thread::yield();
+          }
+        }
+      });
     }
 }
 
@@ -276,8 +267,7 @@ TEST(what_is_abandoned_is_not_touched_again) {
   while (!ranks[0].test(send)) CHECK(!ranks[1].test(reader));
   ranks[1].abandon(reader);
   for (int turn = 0; turn < 20; ++turn) {
-    Request small = ranks[0].isend(kP2P, &value, 4, 1, 3);
-    Request small_got = ranks[1].irecv(kP2P, &next_got, 4, 0, 3);
+    auto [small, small_got] = ranks.message(&value, &next_got, 4, 3);
     ranks.finish({{0, small}, {1, small_got}});
   }
   CHECK(got == before && got != data);
@@ -294,8 +284,7 @@ TEST(what_is_abandoned_is_not_touched_again) {
   for (Request& q : queued) ranks[0].abandon(q);
   ranks[1].abandon(receive);
   for (int i = 0; i < 20; ++i) {
-    Request small = ranks[0].isend(kP2P, &value, 4, 1, 3);
-    Request small_got = ranks[1].irecv(kP2P, &next_got, 4, 0, 3);
+    auto [small, small_got] = ranks.message(&value, &next_got, 4, 3);
     ranks.finish({{0, small}, {1, small_got}});
   }
 }
@@ -357,7 +346,7 @@ TEST(what_is_illegal_is_refused_at_once) {
 
 TEST(the_engine_carries_them) {
   World world(3, {.node = true});
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     Group& group = *world.ranks[r].group;
     const int right = (r + 1) % 3, left = (r + 2) % 3;
     for (const std::size_t bytes : {8u, 200000u, 3000000u}) {
@@ -367,7 +356,7 @@ TEST(the_engine_carries_them) {
       const MessageCall receive{false, got.data(), bytes, bytes == 8 ? kAnySource : left, 5};
       auto both = group.issue({send, receive}, {{.name = "batch"}});
       CHECK(both->info().algorithm == "shm");
-      world.ranks[r].engine->wait(*both);
+      world.wait(r, both);
       CHECK(got == pattern(bytes, static_cast<unsigned>(left)));
       CHECK(static_cast<const MessageExecution&>(both->part(1)).source() == left);
       // The waiter of a one-way message sleeps on the ring's flags.
@@ -375,11 +364,10 @@ TEST(the_engine_carries_them) {
       auto op = group.issue({r == 0 ? MessageCall{true, const_cast<std::uint8_t*>(data.data()), bytes, 1, 1}
                                     : MessageCall{false, got.data(), bytes, 0, 1}},
                             named("message", foreground()));
-      world.ranks[r].engine->wait(*op);
+      world.wait(r, op);
       CHECK(r == 0 || got == pattern(bytes, 0));
     }
   });
-  world.close();
 }
 
 UNIT_MAIN_THAT_LEAKS()

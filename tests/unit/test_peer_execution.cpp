@@ -1,8 +1,6 @@
 // Schedules that the devices of a node run by themselves on shared memory: every such algorithm on the
 // software CUDA, all ranks in one process, and missing ranks.
-#include "common/error.hpp"
 #include "peer_meeting.hpp"
-#include "test.hpp"
 
 using namespace mpi_gdr;
 using ipc::DeviceArena;
@@ -17,9 +15,7 @@ std::vector<int> sizes() {
 
 // `grouped`: the buffers in group memory, by rank and operation.
 void run_everything(const Layout& layout, unsigned (*grouped)(int rank, int index) = nullptr) {
-  Meeting meeting(layout.size);
-  on_all_ranks(layout, [&](Rank& rank) {
-    const auto node = meeting.meet(rank);
+  on_node(layout, [&](Rank& rank, const NodePtr& node, Meeting&) {
     std::vector<std::unique_ptr<Operation>> operations;
     std::vector<std::shared_ptr<PeerExecution>> executions;
     int index = 0;
@@ -39,7 +35,6 @@ void run_everything(const Layout& layout, unsigned (*grouped)(int rank, int inde
       while (!executions[i]->advance()) std::this_thread::yield();
       CHECK(executions[i]->rounds_done() == 1);
     }
-    meeting.wait();
   });
 }
 
@@ -133,9 +128,7 @@ TEST(group_memory_of_a_rank_that_gave_up_is_not_touched) {
 }
 
 TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
-  Meeting meeting(3);
-  on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
-    const auto node = meeting.meet(rank);
+  on_node({3, 2, 1, 0}, [&](Rank& rank, const NodePtr& node, Meeting&) {
     if (rank.rank() != 1) {
       std::shared_ptr<PeerExecution> execution;
       const Algorithm* const algorithm = find_algorithm(Collective::AllReduce, "flag");
@@ -148,45 +141,31 @@ TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
       rank.caller->synchronize();  // a flag that is never reached ends the process
       // The other rank's result is invalid, since it abandoned the operation as well.
       while (node->failed(rank.rank(), other).load() == 0) std::this_thread::yield();
-      bool rejected = false;
-      try {
-        execution->advance();
-      } catch (const Error& error) {
-        rejected = error.code() == ErrorCode::Remote && std::strstr(error.what(), "abandoned");
-      }
-      CHECK(rejected);
+      const std::string error = unit::error_of([&] { execution->advance(); });
+      CHECK(error.starts_with(name(ErrorCode::Remote)) && unit::contains(error, "abandoned"));
     }
-    meeting.wait();
   });
 }
 
 TEST(calls_that_differ_are_distinguished) {
-  Meeting meeting(2);
-  on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
-    const auto node = meeting.meet(rank);
+  on_node({2, 2, 1, 0}, [&](Rank& rank, const NodePtr& node, Meeting&) {
     Operation operation(*find_algorithm(Collective::AllReduce, "flag"), rank.rank(), 2, 50, 0);
     operation.schedule = build_shared(*find_algorithm(Collective::AllReduce, "flag"), operation.spec);
     PeerExecution execution(operation.schedule, operation.binding, node, 0, rank.rank() == 0 ? 7u : 8u,
                             rank.flags);
     execution.launch(rank.device, rank.queues, *rank.caller, nullptr);
-    bool rejected = false;
-    try {
+    const std::string error = unit::error_of([&] {
       while (!execution.advance()) std::this_thread::yield();
-    } catch (const Error& error) {
-      rejected = error.code() == ErrorCode::Mismatch && std::strstr(error.what(), "another collective");
-    }
-    CHECK(rejected);
+    });
+    CHECK(error.starts_with(name(ErrorCode::Mismatch)) && unit::contains(error, "another collective"));
     for (DeviceQueue* queue : rank.queues) queue->synchronize();
-    meeting.wait();
   });
 }
 
 // Only the two ranks have the counts of their exchange.
 TEST(an_all_to_all_whose_counts_differ_fails) {
   for (const bool sender : {true, false}) {
-    Meeting meeting(3);
-    on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
-      const auto node = meeting.meet(rank);
+    on_node({3, 2, 1, 0}, [&](Rank& rank, const NodePtr& node, Meeting&) {
       Operation operation(*find_algorithm(Collective::AllToAll, "staged"), rank.rank(), 3, 50, 0);
       auto [sends, receives] = std::tie(operation.spec.send_counts, operation.spec.recv_counts);
       if (rank.rank() == 1) --(sender ? sends[2] : receives[2]);
@@ -195,18 +174,12 @@ TEST(an_all_to_all_whose_counts_differ_fails) {
       operation.binding.recv_counts = receives;
       PeerExecution execution(operation.schedule, operation.binding, node, 0, 7, rank.flags);
       execution.launch(rank.device, rank.queues, *rank.caller, nullptr);
-      std::string message;
-      try {
+      const std::string error = unit::error_of([&] {
         while (!execution.advance()) std::this_thread::yield();
-      } catch (const Error& error) {
-        message = error.what();
-      }
-      if (rank.rank() == 0)
-        CHECK(message.empty());
-      else
-        CHECK(message.find("another number of elements") != std::string::npos);
+      });
+      CHECK_CONTAINS(error, rank.rank() == 0 ? "" : "another number of elements");
+      CHECK(rank.rank() != 0 || error == "");
       for (DeviceQueue* queue : rank.queues) queue->synchronize();
-      meeting.wait();
     });
   }
 }

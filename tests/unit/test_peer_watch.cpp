@@ -124,7 +124,7 @@ TEST(another_rank_speaks_while_the_speaker_is_stopped) {
   job.seconds(60);  // host 1 as a whole does not count as silent
   CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == Kind::Quiet);
   CHECK(job.heard[0][0].ranks == std::vector<int>{2});
-  CHECK(job.heard[0][0].text.find("its process is stopped") != std::string::npos);
+  CHECK_CONTAINS(job.heard[0][0].text, "its process is stopped");
   job.states[2] = ProcessState::Runs;
   job.seconds(3);
   CHECK(!job.watches[3]->speaks());
@@ -158,7 +158,7 @@ TEST(a_stopped_process_is_given_up_after_the_silence_only) {
   job.seconds(303);
   for (const int r : {0, 2}) {
     CHECK(job.heard[r].size() == 4 && job.heard[r][3].kind == Kind::Silent);
-    CHECK(job.heard[r][3].text.find("its process is stopped") != std::string::npos);
+    CHECK_CONTAINS(job.heard[r][3].text, "its process is stopped");
   }
   job.states[1] = ProcessState::Runs;
   job.seconds(2);

@@ -4,7 +4,6 @@
 #include "in_place.hpp"
 #include "schedule/scattered.hpp"
 #include "schedules.hpp"
-#include "test.hpp"
 
 using namespace mpi_gdr;
 
@@ -17,8 +16,8 @@ SchedulePtr together(const CollectiveSpec& spec, const Topology& topology, Phase
                      const Reached& reached) {
   Reached here;
   for (const int rank : topology.members(topology.node(spec.rank))) {
-    here.input.push_back(reached.input[static_cast<std::size_t>(rank)]);
-    here.output.push_back(reached.output[static_cast<std::size_t>(rank)]);
+    here.input.push_back(reached.input[rank]);
+    here.output.push_back(reached.output[rank]);
   }
   for (Phase& phase : phases.phases)
     if (phase.kind == Phase::Kind::Devices) phase.schedule = in_place(*phase.schedule, phase.spec.rank, here);
@@ -37,15 +36,6 @@ const std::vector<std::vector<int>> kEven = {{0, 0, 1, 1},
                                              {0, 0, 1, 1, 2, 2, 3, 3, 4, 4},
                                              {0, 1, 2, 3, 4, 5, 6, 6, 5, 4, 3, 2, 1, 0}};
 const std::vector<std::vector<int>> kUneven = {{0, 0, 0, 1, 1}, {0, 1, 1, 0, 0, 1, 2, 2}, {0, 1, 1, 1}};
-
-Reached reached_by(int size, auto input, auto output) {
-  Reached reached;
-  for (int r = 0; r < size; ++r) {
-    reached.input.push_back(input(r));
-    reached.output.push_back(output(r));
-  }
-  return reached;
-}
 
 struct Made {
   std::vector<CollectiveSpec> specs;
@@ -93,10 +83,7 @@ TEST(reductions_in_phases) {
       for (const std::uint64_t count : {0u, 1u, 5u, 1000u, 9000u})
         for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::PreMulSum})
           for (const Tuning& between : kBetween) {
-            CollectiveSpec spec{collective};
-            spec.count = count;
-            spec.op = op;
-            expect_right(spec, nodes, between);
+            expect_right({.collective = collective, .count = count, .op = op}, nodes, between);
           }
     }
 }
@@ -105,15 +92,9 @@ TEST(data_movement_in_phases) {
   for (const auto& nodes : kEven)
     for (const std::uint64_t count : {0u, 1u, 5u, 1000u, 9000u})
       for (const Tuning& between : kBetween) {
-        CollectiveSpec spec{Collective::AllGather};
-        spec.count = count;
-        expect_right(spec, nodes, between);
-        for (const int root : {0, static_cast<int>(nodes.size()) - 1}) {
-          spec = CollectiveSpec{Collective::Broadcast};
-          spec.root = root;
-          spec.count = count;
-          expect_right(spec, nodes, between);
-        }
+        expect_right({.collective = Collective::AllGather, .count = count}, nodes, between);
+        for (const int root : {0, static_cast<int>(nodes.size()) - 1})
+          expect_right({.collective = Collective::Broadcast, .root = root, .count = count}, nodes, between);
       }
 }
 
@@ -126,13 +107,11 @@ TEST(fewer_leaders_than_ranks) {
       for (Tuning between : kBetween)
         for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::PreMulSum}) {
           between.leaders = leaders;
-          CollectiveSpec spec{Collective::AllReduce};
-          spec.count = 3000;
-          spec.op = op;
+          const CollectiveSpec spec{.collective = Collective::AllReduce, .count = 3000, .op = op};
           expect_right(spec, nodes, between);
           const Made made = make(spec, topology, between);
           for (int r = 0; r < topology.size(); ++r) {
-            const std::vector<Phase>& phases = made.phases[static_cast<std::size_t>(r)].phases;
+            const std::vector<Phase>& phases = made.phases[r].phases;
             const auto leads = [](const Phase& phase) { return phase.kind == Phase::Kind::Messages; };
             CHECK(std::any_of(phases.begin(), phases.end(), leads) == (topology.place(r) < leaders));
           }
@@ -145,16 +124,10 @@ TEST(nodes_of_unequal_sizes) {
     const Topology topology(nodes);
     for (const Tuning& between : kBetween)
       for (const std::uint64_t count : {1u, 1000u}) {
-        CollectiveSpec spec{Collective::AllReduce};
-        spec.count = count;
-        spec.op = ReduceOp::Avg;
-        expect_right(spec, nodes, between);
-        for (int root = 0; root < topology.size(); ++root) {
-          spec = CollectiveSpec{Collective::Broadcast};
-          spec.root = root;
-          spec.count = count;
-          expect_right(spec, nodes, between);
-        }
+        expect_right({.collective = Collective::AllReduce, .count = count, .op = ReduceOp::Avg}, nodes,
+                     between);
+        for (int root = 0; root < topology.size(); ++root)
+          expect_right({.collective = Collective::Broadcast, .root = root, .count = count}, nodes, between);
       }
     for (const Collective collective : {Collective::AllGather, Collective::ReduceScatter})
       CHECK(!has_phases({collective, 0, topology.size()}, topology));
@@ -166,9 +139,7 @@ TEST(parts_are_in_an_order_in_which_they_overlap) {
   const Topology topology({0, 0, 1, 1});
   for (const Collective collective :
        {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::Broadcast}) {
-    CollectiveSpec spec{collective, 0, 4};
-    spec.count = 100000;
-    spec.dtype = DataType::Float32;
+    const CollectiveSpec spec{collective, 0, 4, 0, 100000, DataType::Float32};
     const std::vector<Phase> phases =
         phases_of(spec, topology, Phase::Kind::Devices, kInside, {.chunk_bytes = 64}).phases;
     const bool three = collective == Collective::AllReduce;

@@ -1,9 +1,5 @@
 // Parsing of /proc/PID/stat.
-#include <unistd.h>
-
-#include <fstream>
 #include <iterator>
-#include <string>
 
 #include "bootstrap/process_id.hpp"
 #include "test.hpp"
@@ -17,11 +13,6 @@ std::string stat_text(const std::string& name, char state, unsigned flags) {
          " 9 0 0 0 1 2 0 0 20 0 3 0 987654 123 45";
 }
 
-std::string file(const std::string& path) {
-  std::ifstream stream(path);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 }  // namespace
 
 TEST(the_stat_of_a_process_is_read) {
@@ -33,7 +24,7 @@ TEST(the_stat_of_a_process_is_read) {
     CHECK(parse_process_stat(text).state == '?');
   const ProcessStat cut = parse_process_stat("1 (x) S 1 2");
   CHECK(cut.state == 'S' && cut.started == 0);
-  const ProcessStat own = parse_process_stat(file("/proc/self/stat"));
+  const ProcessStat own = parse_process_stat(unit::content("/proc/self/stat"));
   CHECK(own.state == 'R' && own.started == own_process().started && !own.signalled);
 }
 
@@ -42,7 +33,7 @@ TEST(a_core_dump_is_seen) {
   CHECK(dumps_core(before + "CoreDumping:\t1\n" + after));
   CHECK(!dumps_core(before + "CoreDumping:\t0\n" + after) && !dumps_core(before + after) && !dumps_core(""));
   CHECK(!dumps_core("Name:\tCoreDumping:\t1 \n" + before));
-  const std::string own = file("/proc/self/status");
+  const std::string own = unit::content("/proc/self/status");
   CHECK(!dumps_core(own) && own.find("\nCoreDumping:\t0\n") != std::string::npos);
 }
 

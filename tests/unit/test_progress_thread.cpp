@@ -1,22 +1,17 @@
 // Which operations the progress thread carries, and which callers must.
-#include <barrier>
-
 #include "node_ranks.hpp"
 
 using namespace engine_tests;
 
 TEST(progress_thread_completes_operations_without_a_waiter) {
   World world(3);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<float> data(50000, 1.0f);
-    std::promise<void> finished;
     auto op = start(world, r, data);
-    op->on_finished([&] { finished.set_value(); });
-    finished.get_future().get();
+    await_callback(op);
     CHECK(op->finished() && !op->error());
     for (float x : data) CHECK(x == 3.0f);
   });
-  world.close();
 }
 
 TEST(a_waiter_that_releases_buffers_does_not_keep_the_progress_thread_napping) {
@@ -59,7 +54,7 @@ TEST(a_message_is_left_to_its_caller_for_a_nap) {
   options.engine.longest_nap = 1h;
   World world(2, options);
   Bytes data = pattern(200000, 1), got(data.size());
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     Group& group = *world.ranks[r].group;
     Engine& engine = *world.ranks[r].engine;
     int ready = 1;
@@ -82,7 +77,6 @@ TEST(a_message_is_left_to_its_caller_for_a_nap) {
     CHECK(got == data);
     engine.wait(*receive);
   });
-  world.close();
 }
 
 TEST(messages_do_not_delay_what_others_expect) {
@@ -91,7 +85,7 @@ TEST(messages_do_not_delay_what_others_expect) {
   WorldOptions options{.node = true};
   options.engine.longest_nap = 1h;
   World world(2, options);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     constexpr int kRounds = unit::kSanitized ? 1000 : 2000;
     Group& group = *world.ranks[r].group;
     Engine& engine = *world.ranks[r].engine;
@@ -118,7 +112,6 @@ TEST(messages_do_not_delay_what_others_expect) {
     }
     messages.get();
   });
-  world.close();
 }
 
 UNIT_MAIN()

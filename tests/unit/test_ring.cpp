@@ -1,14 +1,8 @@
 // The ring of messages between two ranks of a node.
-#include <cstdlib>
-#include <cstring>
-#include <thread>
-
-#include "common/error.hpp"
 #include "test.hpp"
 #include "transport/shm/ring.hpp"
 
 using namespace mpi_gdr;
-using namespace std::chrono_literals;
 
 namespace {
 

@@ -123,9 +123,7 @@ TEST(all_ranks_switch_at_the_same_call) {
         traffic.push_back(std::async(std::launch::async, [&, r] {
           for (std::vector<float> stop(100); stop[0] == 0;) {  // the sum stops all ranks after one call
             stop.assign(stop.size(), over ? 1.0f : 0.0f);
-            auto op = groups[static_cast<std::size_t>(r)]->issue({all_reduce(world, r, stop)},
-                                                                 named("it", foreground()));
-            world.ranks[r].engine->wait(*op);
+            world.wait(r, groups[r]->issue({all_reduce(world, r, stop)}, named("it", foreground())));
           }
         }));
     world.run([&](int r) {
@@ -142,7 +140,7 @@ TEST(all_ranks_switch_at_the_same_call) {
           ops.push_back(group.issue({calls.back()}, {{.name = "it"}}));
         }
         for (std::size_t i = 0; i < ops.size(); ++i) {
-          world.ranks[r].engine->wait(*ops[i]);
+          world.wait(r, ops[i]);
           expect_result(calls[i]);
         }
       }
@@ -157,7 +155,7 @@ TEST(all_ranks_switch_at_the_same_call) {
       for (const RivalChoices::Report& report : rank.group->rival_report())
         CHECK(!report.mapped && report.rival == kZeroCopy);
     for (int r = 0; r < p; ++r)
-      for (const auto& groups : others) world.ranks[r].engine->close(*groups[static_cast<std::size_t>(r)]);
+      for (const auto& groups : others) world.ranks[r].engine->close(*groups[r]);
     world.close();
   }
 }
@@ -177,9 +175,9 @@ TEST(all_ranks_begin_with_what_is_remembered) {
       for (int i = 0; i < 60; ++i) {
         std::vector<float> data(kCount, 1.0f);
         auto op = start(world, r, data, foreground());
-        world.ranks[r].engine->wait(*op);
+        world.wait(r, op);
         CHECK(op->algorithm() == rival_name(remembered));
-        CHECK(op->describe().find(std::string("algorithm=") + rival_name(remembered)) != std::string::npos);
+        CHECK_CONTAINS(op->describe(), std::string("algorithm=") + rival_name(remembered));
       }
       const auto report = world.ranks[r].group->rival_report();
       CHECK(report.size() == 1 && report[0].rival == remembered && !report[0].measured);
@@ -203,7 +201,7 @@ TEST(a_call_that_waits_for_an_earlier_one_reports_it) {
   ScratchPool pool;
   std::vector<std::unique_ptr<HostExecution>> executions;
   for (int r = 0; r < 2; ++r) {
-    auto& own = data[static_cast<std::size_t>(r)];
+    auto& own = data[r];
     choices.push_back(std::make_unique<RivalChoices>(*nodes[r], traffic, "test"));
     const CollectiveSpec spec = all_reduce(world, r, own).spec;
     Binding binding;
@@ -228,16 +226,15 @@ TEST(what_the_user_names_and_what_is_switched_off_is_not_measured) {
                                         {"MPI_GDR_SELECT", "broadcast:binomial"},
                                         {"MPI_GDR_SELECT", "all_reduce:adaptive"}}) {
     World world(2, {.env = env_of({{variable, value}}), .node = true});
-    world.run([&](int r) {
+    world.run_and_close([&](int r) {
       for (int i = 0; i < 40; ++i) {
         std::vector<float> data(40000, 1.0f);
         auto op = start(world, r, data, foreground());
-        world.ranks[r].engine->wait(*op);
+        world.wait(r, op);
         CHECK(op->algorithm() == "staged");
       }
       CHECK(world.ranks[r].group->rival_report().empty());
     });
-    world.close();
   }
 }
 

@@ -1,11 +1,11 @@
 // The writer, and the checker: every way of breaking a schedule must be caught.
 #include "checker/expression.hpp"
 #include "checker/layout.hpp"
-#include "common/error.hpp"
 #include "schedules.hpp"
 
 using namespace mpi_gdr;
 using unit::build;
+using unit::contains;
 using unit::Edit;
 using unit::Group;
 using unit::rewrite;
@@ -18,16 +18,8 @@ Slice in(std::uint64_t offset, std::uint64_t count) { return {Buffer::Input, off
 Slice out(std::uint64_t offset, std::uint64_t count) { return {Buffer::Output, offset, count}; }
 
 CollectiveSpec make(Collective collective, int size, std::uint64_t count, ReduceOp op = ReduceOp::Sum) {
-  CollectiveSpec spec;
-  spec.collective = collective;
-  spec.size = size;
-  spec.count = count;
-  spec.dtype = DataType::Float32;
-  spec.op = op;
-  return spec;
+  return {.collective = collective, .size = size, .count = count, .dtype = DataType::Float32, .op = op};
 }
-
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 void expect_error(const Group& group, const char* part, const CheckMode& mode = {}) {
   const CheckResult result = check(group.specs, group.schedules, mode);

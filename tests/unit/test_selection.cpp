@@ -1,7 +1,4 @@
 // The selection table: its text, and the order of its rows.
-#include <limits>
-
-#include "common/error.hpp"
 #include "engine_world.hpp"
 #include "selected.hpp"
 

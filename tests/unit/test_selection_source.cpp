@@ -1,11 +1,5 @@
 // Sources of a group's selection table, and their comparison between ranks.
-#include <unistd.h>
-
-#include <cstdio>
-#include <fstream>
-
 #include "collectives/selection_source.hpp"
-#include "common/error.hpp"
 #include "engine_world.hpp"
 #include "selected.hpp"
 
@@ -15,11 +9,9 @@ using engine_tests::env_of;
 namespace {
 
 struct File {
-  static inline int made = 0;
-  std::string path =
-      "/tmp/mpi-gdr-test-selection-" + std::to_string(::getpid()) + "-" + std::to_string(made++);
   explicit File(const std::string& text) { std::ofstream(path) << text; }
-  ~File() { std::remove(path.c_str()); }
+  const unit::Folder folder;
+  const std::string path = folder.path + "/table";
 };
 
 }  // namespace
@@ -113,8 +105,8 @@ TEST(ranks_compare_what_chooses) {
   std::ofstream(other.path) << "barrier flag\n";
   const std::string text = disagreement({ours, settings({{"MPI_GDR_TUNING", other.path}}), plain});
   CHECK(text.find("MPI_GDR_TUNING is " + file.path + " (1 row, digest ") == 0);
-  CHECK(text.find(") on rank 0, " + other.path) != std::string::npos);
-  CHECK(text.find(" and not set on rank 2") != std::string::npos);
+  CHECK_CONTAINS(text, ") on rank 0, " + other.path);
+  CHECK_CONTAINS(text, " and not set on rank 2");
 }
 
 TEST(ranks_compare_every_variable_that_must_be_equal) {

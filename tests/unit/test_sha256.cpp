@@ -1,7 +1,4 @@
 // Test vectors of FIPS 180-4 (published by NIST) and RFC 4231.
-#include <cstdio>
-#include <string>
-
 #include "common/sha256.hpp"
 #include "test.hpp"
 

@@ -1,10 +1,6 @@
 // Ranks that share a node's memory: the segments, and schedules that access other ranks' memory.
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <optional>
 
 #include "shared_calls.hpp"
 
@@ -14,7 +10,7 @@ namespace {
 
 void expect_right(const Algorithm& a, int p, const WorldOptions& options) {
   World world(p, options);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     Group& group = *world.ranks[r].group;
     for (const std::size_t count : {0u, 1u, 5u, 4099u, 300000u})
       for (const bool in_place : {false, true})
@@ -24,11 +20,10 @@ void expect_right(const Algorithm& a, int p, const WorldOptions& options) {
           const CollectiveCall call = call_of(a.collective, r, p, count, root, b, in_place && r % 2 == 0);
           auto op = group.issue({call}, named("it", foreground()));
           CHECK(op->info().algorithm == a.name);
-          world.ranks[r].engine->wait(*op);
+          world.wait(r, op);
           expect_result(call);
         }
   });
-  world.close();
 }
 
 template <typename Body>
@@ -145,7 +140,7 @@ TEST(tensors_in_group_memory_and_others_match) {
                  .observers = {recorders.begin(), recorders.end()},
                  .node = true,
                  .arenas = arenas});
-    world.run([&](int r) {
+    world.run_and_close([&](int r) {
       for (const std::size_t count : {1u, 4099u, 300000u})
         for (int who = 0; who < 8; ++who) {  // bitmask of the ranks with tensors in group memory
           Buffers b;
@@ -161,18 +156,16 @@ TEST(tensors_in_group_memory_and_others_match) {
           };
           move(b.input, call.input);
           move(b.output, call.output);
-          auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
-          world.ranks[r].engine->wait(*op);
+          world.wait(r, world.ranks[r].group->issue({call}, named("it", foreground())));
           expect_result(call);
           if (a.name == std::string_view("adaptive")) {
-            const bool zero_copy = recorders[static_cast<std::size_t>(r)]->ran.back() == "zero_copy";
+            const bool zero_copy = recorders[r]->ran.back() == "zero_copy";
             const bool to_all = a.collective == Collective::AllToAll;  // also with other memory
             CHECK(to_all ? zero_copy : zero_copy ? is_all_in_arenas(a, call.spec, who) : who != 7);
           }
           for (void* block : blocks) arenas[r]->free(block);
         }
     });
-    world.close();
   });
 }
 
@@ -218,7 +211,7 @@ TEST(memory_that_the_kernel_does_not_copy_goes_through_staging) {
                                         {"MPI_GDR_ADAPT", "on"}}),
                          .observers = {recorders.begin(), recorders.end()},
                          .node = true});
-    world.run([&](int r) {
+    world.run_and_close([&](int r) {
       for (int i = 0; i < 20; ++i) {
         Buffers b;
         CollectiveCall call = call_of(a.collective, r, kRanks, kCount, 1, b, false);
@@ -233,15 +226,13 @@ TEST(memory_that_the_kernel_does_not_copy_goes_through_staging) {
           if (!input || a.collective == Collective::Broadcast) call.output = secret->memory;
         }
         const bool anywhere = i % 2 == 0 && (input || a.collective != Collective::Broadcast);
-        auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
-        world.ranks[r].engine->wait(*op);
+        world.wait(r, world.ranks[r].group->issue({call}, named("it", foreground())));
         expect_result(call);
-        const bool staged = recorders[static_cast<std::size_t>(r)]->ran.back() == "staged";
+        const bool staged = recorders[r]->ran.back() == "staged";
         CHECK(!anywhere || staged);
         CHECK(a.collective != Collective::AllToAll || anywhere || !staged);
       }
     });
-    world.close();
   });
 }
 
@@ -257,7 +248,7 @@ TEST(ranks_of_an_all_to_all_choose_alike) {
               {.env = env_of({{"MPI_GDR_ALLTOALL_ALGO", "adaptive"}, {"MPI_GDR_CHUNK_BYTES", "4096"}}),
                .observers = {recorders.begin(), recorders.end()},
                .node = true});
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     for (int i = 0; i < 12; ++i) {
       const int apart = i % 4 - 1;  // the rank whose input the kernel cannot copy; others: none
       CollectiveCall call{.spec = {Collective::AllToAll, r, kRanks}};
@@ -277,17 +268,15 @@ TEST(ranks_of_an_all_to_all_choose_alike) {
       }
       call.input = secret ? secret->memory : input.data();
       call.output = output.data();
-      auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
-      world.ranks[r].engine->wait(*op);
+      world.wait(r, world.ranks[r].group->issue({call}, named("it", foreground())));
       std::size_t at = 0;
       for (int q = 0; q < kRanks; ++q)
         for (std::size_t k = 0; k < count(q, r); ++k)
           CHECK(output[at++] == static_cast<float>(100 * i + 10 * q + r));
-      const bool staged = recorders[static_cast<std::size_t>(r)]->ran.back() == "staged";
+      const bool staged = recorders[r]->ran.back() == "staged";
       CHECK(staged == (r < 2 && (apart == 0 || apart == 1)));
     }
   });
-  world.close();
 }
 #endif
 
@@ -297,7 +286,7 @@ TEST(more_operations_than_slots_run_at_once) {
     WorldOptions options{.env = env_of({{Env::algorithm_variable(a.collective), a.name}}), .node = true};
     if (a.two_level) options.group.topology = std::make_shared<const Topology>(std::vector<int>{0, 0, 1});
     World world(3, options);
-    world.run([&](int r) {
+    world.run_and_close([&](int r) {
       Group& group = *world.ranks[r].group;
       for (int turn = 0; turn < (unit::kSanitized ? 2 : 5); ++turn) {
         std::vector<Buffers> buffers(60);
@@ -310,12 +299,11 @@ TEST(more_operations_than_slots_run_at_once) {
           ops.push_back(group.issue({calls.back()}, {{.name = "it"}}));
         }
         for (std::size_t i = 0; i < ops.size(); ++i) {
-          world.ranks[r].engine->wait(*ops[i]);
+          world.wait(r, ops[i]);
           expect_result(calls[i]);
         }
       }
     });
-    world.close();
   }
 }
 
@@ -329,13 +317,8 @@ TEST(buffers_without_a_waiter_are_released_at_the_end) {
     const std::thread::id issuer = std::this_thread::get_id();
     std::vector<float> data(kRounds * 2, 1.0f);
     const auto issue = [&](int round) {
-      CollectiveCall call;
-      call.spec.collective = Collective::AllReduce;
-      call.spec.rank = r;
-      call.spec.size = 2;
-      call.spec.count = 2;
-      call.spec.dtype = DataType::Float32;
-      call.input = call.output = data.data() + std::size_t(round) * 2;
+      float* const at = data.data() + std::size_t(round) * 2;
+      const CollectiveCall call{{Collective::AllReduce, r, 2, 0, 2, DataType::Float32}, at, at};
       IssueOptions options{{.name = "it"}};
       options.keepalive = std::shared_ptr<void>(data.data(), [&, issuer](void*) {
         char name[16] = {};
@@ -366,7 +349,7 @@ TEST(a_missing_rank_is_named_at_the_deadline) {
       {.group = {"test", 200ms, 32}, .env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "zero_copy"}}), .node = true});
   auto& data = *new std::vector<float>(1000, 1.0f);  // leaked as the engine's failed operations are
   auto op = start(world, 0, data, foreground());
-  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "algorithm=zero_copy");
+  CHECK_THROWS(world.wait(0, op), Error, "algorithm=zero_copy");
 }
 
 // The memory of a process that has ended is not read, even if its pid was reused.

@@ -1,11 +1,4 @@
 // Store values without a valid signature of the job are ignored and cannot stop or steer the readers.
-#include <atomic>
-#include <chrono>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "bootstrap/peer_watch.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/signed_store.hpp"
@@ -13,7 +6,6 @@
 #include "test.hpp"
 
 using namespace mpi_gdr;
-using namespace std::chrono_literals;
 
 namespace {
 
@@ -29,20 +21,17 @@ std::unique_ptr<KvStore> signed_by(const Signer& signer, MemoryStore& store) {
 std::vector<std::string> meet(MemoryStore& store, const std::string& prefix,
                               const std::vector<std::string>& secrets) {
   std::vector<std::string> errors(secrets.size());
-  std::vector<std::thread> ranks;
-  for (std::size_t r = 0; r < secrets.size(); ++r)
-    ranks.emplace_back([&, r] {
-      const Signer signer(secrets[r]);
-      const auto own = signed_by(signer, store);
-      try {
-        const auto blobs = rendezvous(*own, prefix, static_cast<int>(r), static_cast<int>(secrets.size()),
-                                      "blob" + std::to_string(r), in(60s));
-        for (std::size_t q = 0; q < blobs.size(); ++q) CHECK(blobs[q] == "blob" + std::to_string(q));
-      } catch (const std::exception& e) {
-        errors[r] = e.what();
-      }
-    });
-  for (auto& rank : ranks) rank.join();
+  const int size = static_cast<int>(secrets.size());
+  unit::on_threads(size, [&](int r) {
+    const Signer signer(secrets[r]);
+    const auto own = signed_by(signer, store);
+    try {
+      const auto blobs = rendezvous(*own, prefix, r, size, "blob" + std::to_string(r), in(60s));
+      for (std::size_t q = 0; q < blobs.size(); ++q) CHECK(blobs[q] == "blob" + std::to_string(q));
+    } catch (const std::exception& e) {
+      errors[r] = e.what();
+    }
+  });
   return errors;
 }
 
@@ -108,7 +97,7 @@ TEST(ranks_with_another_secret_or_none_are_reported_to_all) {
   for (std::size_t c = 0; c < cases.size(); ++c) {
     int named = 0;
     for (const std::string& error : meet(store, "differ" + std::to_string(c), cases[c])) {
-      CHECK(error.find("is MPI_GDR_SECRET equal on all ranks?") != std::string::npos);
+      CHECK_CONTAINS(error, "is MPI_GDR_SECRET equal on all ranks?");
       named += error.find("'s record is not signed with the secret") != std::string::npos;
     }
     CHECK(named >= 1);
@@ -127,17 +116,13 @@ TEST(forged_records_do_not_end_or_steer_a_rendezvous) {
   std::atomic<bool> waits{false};
   std::string error;
   std::thread first([&] {
-    try {
-      rendezvous(*zero, "b", 0, 2, "blob", in(60s), [&] { waits = true; });
-    } catch (const Error& e) {
-      error = e.what();
-    }
+    error = unit::error_of([&] { rendezvous(*zero, "b", 0, 2, "blob", in(60s), [&] { waits = true; }); });
   });
   while (!waits) std::this_thread::yield();
   store.set("b/r0", "forged");
   CHECK_THROWS(rendezvous(*one, "b", 1, 2, "blob", in(60s)), Error, "rank 0's record is not signed");
   first.join();
-  CHECK(error.find("rank 0's record is not signed") != std::string::npos);
+  CHECK_CONTAINS(error, "rank 0's record is not signed");
 }
 
 TEST(forged_news_is_ignored) {

@@ -1,8 +1,6 @@
 // Schedules with messages through bounce memory are as right as the original ones and copy no data twice.
-#include "common/error.hpp"
 #include "schedule/through_host.hpp"
 #include "schedules.hpp"
-#include "test.hpp"
 
 using namespace mpi_gdr;
 using unit::build;
@@ -57,8 +55,7 @@ TEST(every_algorithm_on_every_small_group) {
 TEST(what_is_sent_on_is_sent_from_where_it_arrived) {
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective != Collective::AllGather || std::string(algorithm.name) != "ring") continue;
-    CollectiveSpec spec{Collective::AllGather, 0, 6};
-    spec.count = 10;
+    const CollectiveSpec spec{.collective = Collective::AllGather, .size = 6, .count = 10};
     const Group group = build(algorithm, spec, Tuning{.max_lanes = 1});
     const SchedulePtr made = through_host(*group.schedules[2]);
     // Its own block once to the output and once for sending; the five others once each, on arrival.
@@ -71,8 +68,7 @@ TEST(what_is_sent_on_is_sent_from_where_it_arrived) {
 
 // An all_to_all longer than its chunks ends with messages.
 TEST(a_schedule_on_shared_memory_stays_one) {
-  CollectiveSpec spec{Collective::AllToAll, 0, 5};
-  spec.count = 1500;
+  const CollectiveSpec spec{.collective = Collective::AllToAll, .size = 5, .count = 1500};
   const Group group =
       build(*find_algorithm(Collective::AllToAll, "staged"), spec, Tuning{.staging_bytes = 128});
   CHECK(group.schedules[0]->shared && group.schedules[0]->messages);

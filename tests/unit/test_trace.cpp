@@ -1,10 +1,5 @@
 // The engine's trace: records of operations and of rounds, drops, and the layout of the file.
 // tests/launch/test_tracing.py reads the files of real jobs.
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <thread>
-
 #include "diagnostics/trace.hpp"
 #include "engine_world.hpp"
 
@@ -101,8 +96,8 @@ TEST(what_overlaps_gets_tracks_of_its_own) {
   };
   CHECK(track_of(operation("a")) == track_of(operation("c")));
   CHECK(track_of(operation("a")) != track_of(operation("b")));
-  CHECK(operation("a").find("\"ts\": 2.000, \"dur\": 1.000") != text.npos);
-  CHECK(operation("b").find("\"failed\": true") != text.npos);
+  CHECK_CONTAINS(operation("a"), "\"ts\": 2.000, \"dur\": 1.000");
+  CHECK_CONTAINS(operation("b"), "\"failed\": true");
   CHECK(operation("a").find("failed") == text.npos);
   std::map<std::string, int> tracks;
   std::istringstream lines(text);
@@ -183,7 +178,7 @@ void check_job(bool node, const char* algorithm) {
   for (int r = 0; r < 2; ++r) traces.push_back(std::make_shared<Trace>(TraceOptions{"", r, 2, "test", 4096}));
   w.observers = {traces.begin(), traces.end()};
   World world(2, w);
-  world.run([&](int r) {
+  world.run_and_close([&](int r) {
     std::vector<std::vector<float>> data(kOperations, std::vector<float>(kCount, 1.0f));
     std::vector<OperationPtr> operations;
     for (auto& d : data) {
@@ -193,9 +188,8 @@ void check_job(bool node, const char* algorithm) {
       issue.item_size = 4;
       operations.push_back(start(world, r, d, issue));
     }
-    for (auto& operation : operations) world.ranks[r].engine->wait(*operation);
+    for (auto& operation : operations) world.wait(r, operation);
   });
-  world.close();
   for (int r = 0; r < 2; ++r) {
     const Trace::Snapshot shot = traces[r]->snapshot();
     CHECK(shot.operations.size() == kOperations && shot.dropped_operations == 0);
@@ -243,26 +237,23 @@ TEST(rounds_of_messages_lie_in_their_operation) { check_job(false, "ring"); }
 TEST(rounds_in_shared_memory_lie_in_their_operation) { check_job(true, "staged"); }
 
 TEST(a_failure_writes_the_trace) {
-  char name[] = "/tmp/trace_testXXXXXX";
-  CHECK(mkdtemp(name) != nullptr);
+  const unit::Folder folder;
   WorldOptions w;
   w.group.timeout = 200ms;
   std::vector<std::shared_ptr<Trace>> traces;
   for (int r = 0; r < 2; ++r)
     traces.push_back(std::make_shared<Trace>(
-        TraceOptions{std::string(name) + "/" + std::to_string(r) + ".json", r, 2, "test", 64}));
+        TraceOptions{folder.path + "/" + std::to_string(r) + ".json", r, 2, "test", 64}));
   w.observers = {traces.begin(), traces.end()};
   World world(2, w);
   std::vector<float> data(4, 1.0f);
   const OperationPtr operation = start(world, 0, data);  // the other rank never starts
-  CHECK_THROWS(world.ranks[0].engine->wait(*operation), Error, "timed out");
-  std::ifstream file(std::string(name) + "/0.json");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  CHECK_THROWS(world.wait(0, operation), Error, "timed out");
+  const std::string text = unit::content(folder.path + "/0.json");
   CHECK(text.find("timed out") != text.npos && text.find("\"unfinished\": true") != text.npos);
   const Trace::Snapshot shot = traces[0]->snapshot();
   CHECK(shot.operations.size() == 1 && shot.operations[0].failed && shot.operations[0].ended);
   world.close();
-  std::filesystem::remove_all(name);
 }
 
 UNIT_MAIN_THAT_LEAKS()

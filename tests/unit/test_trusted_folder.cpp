@@ -1,22 +1,11 @@
 // Folders that another user has created or may write to. Uid 65534 plays that user, which needs root.
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <memory>
-#include <string>
-
-#include "common/error.hpp"
 #include "diagnostics/flight_writer.hpp"
 #include "diagnostics/trusted_folder.hpp"
 #include "test.hpp"
 
 using namespace mpi_gdr;
-using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
 namespace {
@@ -24,14 +13,8 @@ namespace {
 constexpr uid_t kOther = 65534;
 
 // Like /tmp: world-writable with the sticky bit.
-struct Shared {
-  Shared() {
-    char name[] = "/tmp/folder_testXXXXXX";
-    CHECK(mkdtemp(name) && chmod(name, 01777) == 0);
-    path = name;
-  }
-  ~Shared() { fs::remove_all(path); }
-  std::string path;
+struct Shared : unit::Folder {
+  Shared() { CHECK(chmod(path.c_str(), 01777) == 0); }
 };
 
 bool root() {
@@ -43,11 +26,7 @@ bool root() {
 // Runs `call` as the other user in a child process; returns its result.
 template <typename F>
 bool as_other(F call) {
-  const pid_t child = fork();
-  if (child == 0) _exit(setgid(kOther) == 0 && setuid(kOther) == 0 && call() ? 0 : 1);
-  int status = -1;
-  waitpid(child, &status, 0);
-  return status == 0;
+  return unit::in_child([&] { return setgid(kOther) == 0 && setuid(kOther) == 0 && call(); });
 }
 
 mode_t mode_of(const std::string& path) {
@@ -86,7 +65,7 @@ TEST(a_folder_to_which_others_can_write_is_refused) {
   CHECK(mkdir(job.c_str(), 0700) == 0);
   for (const mode_t mode : {0770, 0707, 01777}) {
     CHECK(chmod(job.c_str(), mode) == 0);
-    CHECK(log_problem(job, FolderUse::Job).find("only this user can write to") != std::string::npos);
+    CHECK_CONTAINS(log_problem(job, FolderUse::Job), "only this user can write to");
   }
   CHECK(chmod(job.c_str(), 0777) == 0);
   CHECK(log_problem(job, FolderUse::Named).find("other users can write to " + job + " (mode 0777)") == 0);

@@ -23,8 +23,8 @@ class Pages {
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
   void allow(int rights) { CHECK(::mprotect(memory_, kBytes, rights) == 0); }
-  std::uint8_t* data() { return static_cast<std::uint8_t*>(memory_); }
-  bool operator==(const Bytes& bytes) { return std::equal(bytes.begin(), bytes.end(), data()); }
+  std::uint8_t* data() const { return static_cast<std::uint8_t*>(memory_); }
+  bool operator==(const Bytes& bytes) const { return std::equal(bytes.begin(), bytes.end(), data()); }
 
  private:
   void* const memory_;
@@ -46,8 +46,7 @@ TEST(long_messages_from_group_memory_are_copied_once) {
   auto* from = static_cast<std::uint8_t*>(first.allocate(kBytes));
   std::memcpy(from, data.data(), kBytes);
   Bytes got(kBytes);
-  Request send = ranks[0].isend(kP2P, from, kBytes, 1, 0);
-  Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
+  auto [send, receive] = ranks.message(from, got.data(), kBytes);
   // The receiver copies alone; the sender is only notified at the end.
   for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);
   CHECK(got == data);
@@ -61,8 +60,7 @@ TEST(both_ends_copy_a_long_message) {
   const Bytes data = pattern(5000001, 6);
   for (const bool helped : {true, false}) {
     Bytes got(data.size());
-    Request send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 0);
-    Request receive = ranks[1].irecv(kP2P, got.data(), got.size(), 0, 0);
+    auto [send, receive] = ranks.message(data.data(), got.data(), data.size());
     CHECK(!ranks[1].test(receive));  // opens it and takes the first chunks
     const std::uint64_t first = ranks[1].bytes_moved(receive);
     CHECK(first > 0 && first < data.size() / 2);
@@ -103,8 +101,7 @@ TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {
   const Bytes data = pattern(5000001, 7);
   for (const bool sender_gives_up : {true, false}) {
     Bytes got(data.size());
-    Request send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 0);
-    Request receive = ranks[1].irecv(kP2P, got.data(), got.size(), 0, 0);
+    auto [send, receive] = ranks.message(data.data(), got.data(), data.size());
     CHECK(!ranks[1].test(receive) && !ranks[0].test(send));
     Request reader = ranks[0].irecv(kP2P, nullptr, 0, 1, 9);
     if (sender_gives_up) {
@@ -121,8 +118,7 @@ TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {
     }
     ranks[0].abandon(reader);
     Bytes next(data.size());
-    send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 1);
-    receive = ranks[1].irecv(kP2P, next.data(), next.size(), 0, 1);
+    std::tie(send, receive) = ranks.message(data.data(), next.data(), data.size(), 1);
     ranks.finish({{0, send}, {1, receive}});
     CHECK(next == data);
   }
@@ -132,16 +128,14 @@ TEST(a_sender_that_stops_inside_a_chunk_blocks_only_its_receiver) {
   NodeRanks ranks(2, /*kernel_copies=*/true);
   const Bytes data = pattern(kBytes, 8);
   Bytes got(kBytes), next(kBytes);
-  Request send = ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
-  Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
+  auto [send, receive] = ranks.message(data.data(), got.data(), kBytes);
   CHECK(!ranks[1].test(receive));
   cell(ranks).taken += 1 << 16;  // as the sender does before it copies
   for (int turn = 0; turn < kTurns; ++turn) CHECK(!ranks[1].test(receive));
   CHECK(ranks[1].bytes_moved(receive) > kBytes * 9 / 10 && ranks[1].bytes_moved(receive) < kBytes);
   ranks[1].abandon(receive);
   ranks[0].abandon(send);
-  send = ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
-  receive = ranks[1].irecv(kP2P, next.data(), kBytes, 0, 0);
+  std::tie(send, receive) = ranks.message(data.data(), next.data(), kBytes);
   ranks.finish({{0, send}, {1, receive}});
   CHECK(next == data);
 }
@@ -153,8 +147,7 @@ TEST(what_the_kernel_does_not_read_goes_through_the_ring) {
     Pages from;
     std::memcpy(from.data(), data.data(), kBytes);
     Bytes got(kBytes);
-    Request send = ranks[0].isend(kP2P, from.data(), kBytes, 1, 0);
-    Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
+    auto [send, receive] = ranks.message(from.data(), got.data(), kBytes);
     if (helped) {  // refused in the middle
       CHECK(!ranks[1].test(receive) && !ranks[0].test(send));
       CHECK(ranks[0].bytes_moved(send) > 0);
@@ -163,8 +156,7 @@ TEST(what_the_kernel_does_not_read_goes_through_the_ring) {
     CHECK(!ranks[1].test(receive) && ranks[1].bytes_moved(receive) == 0);
     from.allow(PROT_READ);
     Bytes second(kBytes);  // follows it and is not refused
-    Request next = ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
-    Request next_receive = ranks[1].irecv(kP2P, second.data(), kBytes, 0, 0);
+    auto [next, next_receive] = ranks.message(data.data(), second.data(), kBytes);
     ranks.finish({{0, send}, {1, receive}, {0, next}, {1, next_receive}});
     CHECK(got == data && second == data);
   }
@@ -174,8 +166,7 @@ TEST(what_the_kernel_does_not_write_is_left_to_its_receiver) {
   NodeRanks ranks(2, /*kernel_copies=*/true);
   const Bytes data = pattern(kBytes, 10);
   Pages got;
-  Request send = ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
-  Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
+  auto [send, receive] = ranks.message(data.data(), got.data(), kBytes);
   CHECK(!ranks[1].test(receive));
   const std::uint64_t taken = cell(ranks).taken;
   got.allow(PROT_READ);
@@ -206,8 +197,7 @@ TEST(a_copy_opened_in_a_cell_that_is_none_is_refused) {
     NodeRanks ranks(2, /*kernel_copies=*/true);
     const Bytes data = pattern(kBytes, 13);
     Bytes got(kBytes);
-    Request send = ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
-    Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
+    auto [send, receive] = ranks.message(data.data(), got.data(), kBytes);
     CHECK(!ranks[1].test(receive));
     const shm::MessageArea area(2);
     reinterpret_cast<shm::Record*>(area.ring(ranks.nodes[1]->messages(1), 0))->header.tag = cell;

@@ -1,10 +1,6 @@
 // Algorithms for ranks on several nodes: right for placements of every kind, little data crosses the network,
 // and all leaders share it.
-#include <map>
-#include <random>
-
 #include "collectives/selection_table.hpp"
-#include "common/error.hpp"
 #include "schedules.hpp"
 
 using namespace mpi_gdr;
@@ -41,9 +37,7 @@ std::vector<std::vector<int>> placements() {
 }
 
 CollectiveSpec make(Collective collective, const std::vector<int>& nodes, std::uint64_t count) {
-  CollectiveSpec spec;
-  spec.collective = collective;
-  spec.size = static_cast<int>(nodes.size());
+  CollectiveSpec spec{.collective = collective, .size = static_cast<int>(nodes.size())};
   spec.count = collective == Collective::Barrier ? 0 : count;
   spec.dtype = DataType::Float32;
   spec.topology = std::make_shared<const Topology>(nodes);
@@ -65,10 +59,17 @@ std::map<int, std::uint64_t> crossing(const unit::Group& group) {
   std::map<int, std::uint64_t> elements;
   const Topology& topology = *group.specs[0].topology;
   for (int r = 0; r < topology.size(); ++r)
-    for (const Step& step : group.schedules[static_cast<std::size_t>(r)]->steps)
+    for (const Step& step : group.schedules[r]->steps)
       if (step.kind == StepKind::Send && topology.node(step.peer) != topology.node(r))
-        elements[r] += group.schedules[static_cast<std::size_t>(r)]->source(step).count;
+        elements[r] += group.schedules[r]->source(step).count;
   return elements;
+}
+
+// Nodes of `each` consecutive ranks.
+std::vector<int> even(int nodes, int each) {
+  std::vector<int> all;
+  for (int r = 0; r < nodes * each; ++r) all.push_back(r / each);
+  return all;
 }
 
 std::uint64_t total(const std::map<int, std::uint64_t>& elements) {
@@ -241,11 +242,6 @@ TEST(every_number_of_leaders) {
 
 // Chunks of different lanes differ by some elements, which must not select different algorithms.
 TEST(lanes_have_the_same_rounds) {
-  const auto nodes_of = [](int nodes, int each) {
-    std::vector<int> all;
-    for (int r = 0; r < nodes * each; ++r) all.push_back(r / each);
-    return all;
-  };
   const struct {
     int nodes, each;
     std::uint64_t chunk_bytes, count;
@@ -254,7 +250,7 @@ TEST(lanes_have_the_same_rounds) {
     for (const int leaders : {0, 1}) {
       const auto group = build(
           *find_algorithm(Collective::AllReduce, "two_level"),
-          make(Collective::AllReduce, nodes_of(c.nodes, c.each), c.count),
+          make(Collective::AllReduce, even(c.nodes, c.each), c.count),
           Tuning{
               .chunk_bytes = c.chunk_bytes, .max_lanes = 4, .staging_bytes = 256 << 10, .leaders = leaders});
       expect_right(group);
@@ -271,9 +267,8 @@ TEST(scratch_of_an_all_reduce_is_bounded) {
     std::uint64_t most;
   } cases[] = {{192, 8, 0, 64}, {2, 128, 0, 64}, {8, 128, 0, 64}, {192, 8, 1, 64}, {8, 128, 1, 128}};
   for (const auto& [nodes, each, leaders, most] : cases) {
-    std::vector<int> all;
-    for (int r = 0; r < nodes * each; ++r) all.push_back(r / each);
-    const CollectiveSpec spec = make(Collective::AllReduce, all, std::uint64_t{1} << 28);  // 1 GiB
+    const CollectiveSpec spec =
+        make(Collective::AllReduce, even(nodes, each), std::uint64_t{1} << 28);  // 1 GiB
     for (const bool shares : {false, true}) {
       const Tuning tuning{.node_shares = shares, .leaders = leaders};
       const SchedulePtr schedule = find_algorithm(Collective::AllReduce, "two_level")->build(spec, tuning);

@@ -1,19 +1,9 @@
 // The guard around calls that cannot be interrupted: its messages, and how the process ends.
-#include <sys/wait.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstdlib>
-#include <functional>
-#include <string>
-#include <thread>
-
 #include "bootstrap/watchdog.hpp"
 #include "common/exit_status.hpp"
 #include "test.hpp"
 
 using namespace mpi_gdr;
-using namespace std::chrono_literals;
 
 namespace {
 
