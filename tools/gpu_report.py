@@ -1,7 +1,7 @@
 """The report of gpu_check.sh: gpu_report.py STEPS OUT NAME=VALUE...
 
-Reads STEPS (a line per step) and what the steps have left in OUT. Writes OUT/gpu_check.md, OUT/gpu_check.json and
-an archive of OUT without wheels. A prediction is a lower bound by count: bytes on a rank's link at the speed
+Reads STEPS (a line per step) and the steps' files in OUT. Writes OUT/gpu_check.md, OUT/gpu_check.json and an
+archive of OUT without wheels. A prediction is a lower bound by count: bytes on a rank's link at the speed
 that the probe measured, and one exchange of flags for each round. Exit status 1 if a step failed.
 """
 
@@ -26,8 +26,8 @@ def jsonl(path: Path) -> list[dict]:
 
 
 def link_speed(pairs: list[dict], ranks: int) -> float | None:
-    """GB/s of a rank's slowest link, in its slower direction. Ranks on one GPU share its memory. None if it was
-    not measured, or a pair has no access."""
+    """GB/s of the slowest link, in its slower direction; a rank's share of one GPU's memory. None if it was not
+    measured, or a pair has no access."""
     links = [pair for pair in pairs if pair["owner"] != pair["peer"]] or pairs
     speed = min((min(pair["read"][1], pair["write"][1]) for pair in links), default=0)
     return (speed if links != pairs else speed / ranks) or None
@@ -50,7 +50,9 @@ def collectives(out: Path, pairs: list[dict], flag_us: float) -> list[dict]:
             for cells in report["rows"]:
                 cell = cells["in_place"] or cells["out_of_place"]
                 key = (report["collective"], cells["bytes"])
-                row = rows.setdefault(key, {"collective": key[0], "bytes": key[1], "ranks": ranks, "p50_us": {}})
+                row = rows.setdefault(
+                    key, {"collective": key[0], "bytes": key[1], "ranks": ranks, "p50_us": {}}
+                )
                 if cell is None:
                     continue
                 row["p50_us"][file.stem] = cell["p50_us"]
@@ -100,7 +102,9 @@ def matrix(pairs: list[dict]) -> list[dict]:
     """A row per owner; a column per GPU whose kernels read and write its memory."""
     rows: dict[int, dict] = {}
     for pair in pairs:
-        cell = pair["error"] or f"{pair['read'][1]:.4g} / {pair['write'][1]:.4g}" + " WRONG" * (not pair["right"])
+        cell = pair["error"] or f"{pair['read'][1]:.4g} / {pair['write'][1]:.4g}" + " WRONG" * (
+            not pair["right"]
+        )
         rows.setdefault(pair["owner"], {"GPU": pair["owner"]})[f"from {pair['peer']}"] = cell
     return list(rows.values())
 
@@ -140,8 +144,14 @@ def main(steps: Path, out: Path, about: list[str]) -> int:
     now = datetime.datetime.now()
     rows = [dict(zip(HEADS, line.split("\t"), strict=True)) for line in steps.read_text().splitlines()]
     notes = [line.split("\t", 1) for line in (out / "logs" / "notes.txt").read_text().splitlines()]
-    probe = json.loads((out / "gpu_probe.json").read_text())["answers"] if (out / "gpu_probe.json").exists() else {}
-    trip = re.match(r"median ([\d.]+) us", probe.get("stream wait: round-trip, CUDA_DEVICE_MAX_CONNECTIONS=32", ""))
+    probe = (
+        json.loads((out / "gpu_probe.json").read_text())["answers"]
+        if (out / "gpu_probe.json").exists()
+        else {}
+    )
+    trip = re.match(
+        r"median ([\d.]+) us", probe.get("stream wait: round-trip, CUDA_DEVICE_MAX_CONNECTIONS=32", "")
+    )
     flag_us = float(trip[1]) if trip else FLAG_US
     lines = jsonl(out / "peers.jsonl")
     pairs = [line for line in lines if "owner" in line]

@@ -214,7 +214,8 @@ def train(ranks: Ranks, args: argparse.Namespace, settings: Settings) -> bool:
         args.out.mkdir(parents=True, exist_ok=True)
         parameters = sum(p.numel() for p in trainer.raw_model.parameters())
         header = {"backend": ranks.backend, "ranks": ranks.size, "device": ranks.device.type,
-                  "torch": torch.__version__, "parameters": parameters, "settings": asdict(settings)}  # fmt: skip
+                  "torch": torch.__version__, "parameters": parameters,
+                  "settings": asdict(settings)}  # fmt: skip
         log = Log(args.out / "log.jsonl", header, begin if args.resume else None)
         bar = Progressbar(args.progress, settings.iterations, begin)
         if missing("matplotlib"):
