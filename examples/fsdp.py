@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -68,9 +69,10 @@ torch.manual_seed(args.seed)
 model = GPT(GPTConfig(VOCAB_SIZE, args.block_size, args.layers, args.heads, args.channels)).to(ranks.device)
 unsharded = copy.deepcopy(model) if args.sample_every else None
 policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16) if args.bf16 else MixedPrecisionPolicy()
+mesh = init_device_mesh(ranks.device.type, (ranks.size,))  # the default would be the accelerator's
 for block in model.blocks:  # an all_gather before each, a reduce_scatter after its backward pass
-    fully_shard(block, mp_policy=policy)
-fully_shard(model, mp_policy=policy)  # the rest: embeddings and the last norm
+    fully_shard(block, mesh=mesh, mp_policy=policy)
+fully_shard(model, mesh=mesh, mp_policy=policy)  # the rest: embeddings and the last norm
 optimizer = torch.optim.AdamW(model.parameter_groups(weight_decay=0.1), args.learning_rate, betas=(0.9, 0.95))
 
 # ---- checkpoints ------------------------------------------------------------------------------------------

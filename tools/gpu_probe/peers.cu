@@ -176,7 +176,8 @@ int main(int argc, char** argv) {
   }
   close(down[1]);
   waitpid(child, nullptr, 0);
-  std::printf("what the second process read and wrote is right for %d of %d pairs of GPUs; %d have no access\n",
-              right, pairs, refused);
+  std::printf(
+      "what the second process read and wrote is right for %d of %d pairs of GPUs; %d have no access\n",
+      right, pairs, refused);
   return right + refused != pairs;
 }

@@ -33,12 +33,8 @@ def world():
         torch.cuda.set_device(0)  # MPI_GDR_RANKS_PER_GPU makes the rank's own GPU number 0
     dist.init_process_group(BACKEND, timeout=datetime.timedelta(seconds=GROUP_SECONDS))
     if HAS_STREAMS:  # a wrong placement of ranks would be unnoticed
-        gpu = (
-            str(torch.cuda.get_device_properties().uuid)
-            if ON_CUDA
-            else torch.accelerator.current_device_index()
-        )
-        note("distinct GPUs", len(set(everyones("gpu", gpu))))
+        gpu = torch.get_device_module(DEVICE).get_device_properties(DEVICE).uuid
+        note("distinct GPUs", len(set(everyones("gpu", str(gpu)))))
     yield
     if dist.is_initialized():
         dist.destroy_process_group()
