@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Tests and measures the package on a machine with NVIDIA GPUs: tools/gpu_check.sh [--fetch] OUT [WHEELS]
-# Probes, builds, then runs steps. Writes OUT/gpu_check.md, OUT/gpu_check.json, the steps' output, the results of
-# gpu_probe.sh, and all of them as an archive to send. After the build it takes less than 8 minutes on one GPU,
+# Probes, builds, then runs steps. Writes OUT/gpu_check.md, OUT/gpu_check.json, the steps' output to OUT/logs,
+# gpu_probe.sh's files, and an archive of all to send. After the build it takes less than 8 minutes on one GPU,
 # 40 on several (GPU_CHECK_SECONDS): steps have limits, and none starts without time left.
 # Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja. WHEELS holds what the machine
 # lacks; --fetch downloads tools/gpu_wheels.txt, the only step that needs a network. Without either the MPI is
 # that of $MPICC or PATH.
-# GPU_CHECK_DEVICE=cpu rehearses all but the probe without a GPU; GPU_CHECK_DEVICE=simgpu all steps on a software
-# GPU (tests/fakecuda), or on FAKECUDA_DEVICES of them, and with GPU_PROBE_CUDA (gpu_probe.sh) the probe. It is
-# slow: GPU_CHECK_TIMES=30 multiplies all limits. GPU_CHECK_ONLY: a regular expression that selects steps by name.
+# GPU_CHECK_DEVICE=cpu rehearses all but the probe without a GPU; GPU_CHECK_DEVICE=simgpu all steps on
+# FAKECUDA_DEVICES software GPUs (tests/fakecuda; 1), and with GPU_PROBE_CUDA (gpu_probe.sh) the probe. They are
+# slow: GPU_CHECK_TIMES=30 multiplies all limits. GPU_CHECK_ONLY: a regular expression that selects steps.
 set -uo pipefail
 . "$(dirname "$0")/gpu_common.sh"
 fetch=
@@ -18,7 +18,8 @@ device=${GPU_CHECK_DEVICE:-cuda}
 only=${GPU_CHECK_ONLY:-.}
 times=${GPU_CHECK_TIMES:-1}
 seconds_in_all=100000  # for the probe and the build
-rm -rf "$out"/{logs,bench,training,gpu_check*,gpu_probe*,peers.jsonl} && mkdir -p "$out"/{logs,bench,training}
+rm -rf "$out"/logs && mkdir -p "$out"/logs/{bench,training}
+rm -f "$out"/gpu_{check,probe}[.-]* "$out"/{peers.jsonl,topology.txt}
 : > "$work/steps"
 export SPMD_NOTES=$out/logs/notes.txt SPMD_DEVICE=$device MPI_GDR_TIMEOUT=$((40 * times)) SPMD_HANG_SECONDS=$((60 * times))
 export RES_OPTIONS="timeout:1 attempts:1"
@@ -66,16 +67,16 @@ spmd() {
   return $status
 }
 bench() { cd "$work" && python3 -m mpi_backend bench "$@"; }
-# collectives NAME RANKS [options]: times all; OUT/bench/NAME.json.
+# collectives NAME RANKS [options]: times all; OUT/logs/bench/NAME.json.
 collectives() {
   bench -n "$2" all_reduce,broadcast,reduce,all_gather,reduce_scatter,all_to_all,gather,scatter,sendrecv,barrier \
-    $short "${@:3}" --json "$out/bench/$1.json"
+    $short "${@:3}" --json "$out/logs/bench/$1.json"
 }
-# gpt NAME BACKEND RANKS PROGRAM: trains the GPT; OUT/training/NAME.jsonl.
+# gpt NAME BACKEND RANKS PROGRAM: trains the GPT; OUT/logs/training/NAME.jsonl.
 gpt() {
   python3 -m mpi_backend run -n "$3" -- python3 "$root/examples/$4" --backend "$2" --device "$training_device" \
     --out "$work/$1" --batch-size $((4 * $3)) --sample-every 2 $short_training || return
-  cp "$work/$1/log.jsonl" "$out/training/$1.jsonl"
+  cp "$work/$1/log.jsonl" "$out/logs/training/$1.jsonl"
 }
 # Gives torch of all programs below the device simgpu.
 use_software_gpu() {
@@ -103,7 +104,8 @@ export out root work device mpicc
 
 if [ -n "$fetch" ]; then
   wheels=$out/wheels
-  python3 -m pip download --quiet --only-binary :all: --dest "$wheels" --requirement "$root/tools/gpu_wheels.txt" || exit 1
+  python3 -m pip download --quiet --only-binary :all: --dest "$wheels" \
+    --requirement "$root/tools/gpu_wheels.txt" || exit 1
 fi
 if [ "$device" = cuda ] || [ -n "${GPU_PROBE_CUDA:-}" ]; then
   step "probe" 480 "$root/tools/gpu_probe.sh" "$out" ${wheels:+"$wheels"}
@@ -114,9 +116,10 @@ step "build" 600 bash -c build_package || [ -e "$work"/lib/mpi_backend/_C*.so ] 
 use_package
 gpus=1 short="--sizes 8,64K,1M,16M,64M" training_device=$device short_training="--iterations 100"
 case $device in
-  cuda) gpus=$(python3 -c 'import os; from mpi_backend.gpu_share import visible_gpus as found; print(len(found(os.environ)) or 1)') ;;
+  cuda) gpus=$(python3 -c 'import os; from mpi_backend import gpu_share; print(len(gpu_share.visible_gpus(os.environ)))') ;;
   simgpu) use_software_gpu && gpus=$FAKECUDA_DEVICES ;;
 esac
+[ "$gpus" -gt 0 ] || gpus=1
 if [ "$device" != cuda ]; then
   short="--sizes 8,64K -n 2 -w 1" training_device=cpu
   short_training="--iterations 4 --text-bytes 400000 --block-size 32 --layers 2 --heads 2 --channels 32"
@@ -137,23 +140,29 @@ training() {
     --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$1"
 }
 
-# side_by_side RANKS [with_mps]: beside NCCL, which needs a GPU for each rank, and bare MPI (on host memory).
+# side_by_side RANKS [with_mps]: our kernels beside NCCL inside a node, torch's NCCL, and bare MPI on host memory.
 side_by_side() {
-  local name="$1 ranks${2:+, MPS}" run="${2:-}" device_options="--device $device" way ways=mpi-gdr
-  if [ "$gpus" -gt 1 ] && python3 -c 'import sys, torch.distributed as d; sys.exit(not d.is_nccl_available())'; then
-    ways="mpi-gdr nccl"
-    for way in own nccl; do  # NCCL inside a node, or not
-      MPI_GDR_NODE=$way step "collectives, $name, MPI_GDR_NODE=$way" 180 bash -c "collectives $way $1 $device_options"
-    done
-    step "collectives, $name, NCCL of torch" 180 bash -c "collectives nccl-of-torch $1 $device_options --backend nccl"
-  else
-    step "collectives, $name" 180 bash -c "$run collectives own $1 $device_options"
+  local name="$1 ranks${2:+, MPS}" ways=own way backend
+  # NCCL needs a GPU for each rank.
+  if [ "$device" = cuda ] && [ "$gpus" -gt 1 ] \
+    && python3 -c 'import sys, torch.distributed as d; sys.exit(not d.is_nccl_available())'; then
+    ways="own nccl nccl-of-torch"
   fi
-  step "collectives, $1 ranks, bare MPI" 180 bash -c "collectives mpi $1 --backend mpi"
   for way in $ways; do
-    step "DDP of the GPT, $name, $way" 90 bash -c "$run gpt ddp-$way $way $1 gpt/train.py"
-    step "FSDP2 of the GPT, $name, $way" 90 bash -c "$run gpt fsdp-$way ${way/#nccl/cpu:gloo,cuda:nccl} $1 fsdp.py"
+    backend=mpi-gdr
+    unset MPI_GDR_NODE
+    case $ways,$way in
+      *,nccl-of-torch) backend=nccl ;;
+      *nccl*,*) export MPI_GDR_NODE=$way ;;
+    esac
+    step "collectives, $name, $way" 180 bash -c "${2:-} collectives $way $1 --device $device --backend $backend"
+    step "DDP of the GPT, $name, $way" 90 bash -c "${2:-} gpt ddp-$way $backend $1 gpt/train.py"
+    # Its checkpoints need collectives on the CPU.
+    step "FSDP2 of the GPT, $name, $way" 90 \
+      bash -c "${2:-} gpt fsdp-$way ${backend/#nccl/cpu:gloo,cuda:nccl} $1 fsdp.py"
   done
+  unset MPI_GDR_NODE
+  step "collectives, $1 ranks, bare MPI" 180 bash -c "collectives mpi $1 --backend mpi"
 }
 
 # In order of importance, because time may run out. Without MPS ranks that share a GPU take turns of
@@ -166,7 +175,8 @@ if command -v nvidia-cuda-mps-control > /dev/null; then
       bash -c "with_mps bench -n $ranks device --device $device --rounds 1"
     [ "$gpus" = 1 ] || SHARE=$ranks step "suite, $ranks ranks per GPU, MPS" 150 bash -c "with_mps spmd $((2 * ranks))"
   done
-  MPI_GDR_RANKS_PER_GPU=2 measure "bench, DDP of the GPT, 2 ranks, MPS" 45 bash -c "with_mps bench -n 2 ddp --device $device --rounds 1"
+  MPI_GDR_RANKS_PER_GPU=2 measure "bench, DDP of the GPT, 2 ranks, MPS" 45 \
+    bash -c "with_mps bench -n 2 ddp --device $device --rounds 1"
   training on
 else
   skipped "benchmarks with MPS" "no nvidia-cuda-mps-control here"
@@ -196,5 +206,5 @@ fi
 step "suite, 1 rank" 60 bash -c "spmd 1"
 step "suite, 8 ranks" 150 bash -c "spmd 8"
 
-python3 "$root/tools/gpu_report.py" "$work/steps" "$out" "commit=$(commit)" "gpu=$(gpu)" "software=$(software)" "device=$device" \
-  "gpus=$gpus" "seconds=$SECONDS"
+python3 "$root/tools/gpu_report.py" "$work/steps" "$out" "commit=$(commit)" "gpu=$(gpu)" \
+  "software=$(software)" "device=$device" "gpus=$gpus" "seconds=$SECONDS"

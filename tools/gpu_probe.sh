@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the GPU paths' assumptions on a machine with an NVIDIA GPU: tools/gpu_probe.sh OUT [WHEELS]
-# Writes OUT/gpu_probe.md, OUT/gpu_probe.json, OUT/peers.jsonl (attributes; rates between GPUs) and, if there is an
-# nvidia-smi, OUT/topology.txt. Takes a minute or two.
+# Writes OUT/gpu_probe.md, OUT/gpu_probe.json, OUT/peers.jsonl (attributes; rates between GPUs), and with
+# nvidia-smi OUT/topology.txt. Takes a minute or two.
 # Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, but no network: WHEELS holds the wheels of mpich
 # and libucx-cu13 (pip download --no-deps), which are installed to a temporary folder and asked whether they
 # take device pointers.

@@ -26,8 +26,8 @@ def jsonl(path: Path) -> list[dict]:
 
 
 def link_speed(pairs: list[dict], ranks: int) -> float | None:
-    """GB/s of the slowest link, in its slower direction; a rank's share of one GPU's memory. None if it was not
-    measured, or a pair has no access."""
+    """GB/s of the slowest link, in its slower direction; a rank's share of one GPU's memory. None if it was
+    not measured, or a pair has no access."""
     links = [pair for pair in pairs if pair["owner"] != pair["peer"]] or pairs
     speed = min((min(pair["read"][1], pair["write"][1]) for pair in links), default=0)
     return (speed if links != pairs else speed / ranks) or None
@@ -44,7 +44,7 @@ def predict_us(total: int, factor: float, speed: float | None, flag_us: float) -
 def collectives(out: Path, pairs: list[dict], flag_us: float) -> list[dict]:
     """A row per collective and size: p50_us by contender, and the prediction for ours."""
     rows: dict[tuple[str, int], dict] = {}
-    for file in sorted((out / "bench").glob("*.json")):
+    for file in sorted((out / "logs" / "bench").glob("*.json")):
         for report in json.loads(file.read_text())["reports"]:
             ranks = report["info"]["ranks"]
             for cells in report["rows"]:
@@ -65,7 +65,7 @@ def collectives(out: Path, pairs: list[dict], flag_us: float) -> list[dict]:
 def training(out: Path, pairs: list[dict]) -> list[dict]:
     """A row per run: step and exposed communication, and the predicted communication, hidden or not."""
     rows = []
-    for file in sorted((out / "training").glob("*.jsonl")):
+    for file in sorted((out / "logs" / "training").glob("*.jsonl")):
         log = jsonl(file)
         head, end = log[0], log[-1]
         p, speed = head["ranks"], link_speed(pairs, head["ranks"])

@@ -74,7 +74,7 @@ def test_all_parts_run_on_software_gpus(tmp_path, gpus):
     rows = report["collectives"]
     assert len({row["collective"] for row in rows}) == 10 and all("mpi" in row["p50_us"] for row in rows)
     assert all(row["predicted_us"] > 0 for row in rows if row["collective"] != "sendrecv")
-    assert [row["training"] for row in report["training"]] == ["ddp-mpi-gdr", "fsdp-mpi-gdr"]
+    assert [row["training"] for row in report["training"]] == ["ddp-own", "fsdp-own"]
     assert list(tmp_path.glob("gpu_check-*.tar.gz"))
     answers = report["probe"]
     assert answers["machine"].startswith("software GPU")

@@ -35,7 +35,7 @@ def timed(collective, total, us, factor):
 
 @pytest.fixture
 def out(tmp_path):
-    for name in ("logs", "bench", "training", "wheels"):
+    for name in ("logs", "logs/bench", "logs/training", "wheels"):
         (tmp_path / name).mkdir()
     (tmp_path / "wheels" / "large.whl").touch()
     (tmp_path / "logs" / "notes.txt").write_text("distinct GPUs, 2 ranks\t2\n")
@@ -47,13 +47,13 @@ def out(tmp_path):
     (tmp_path / "gpu_probe.json").write_text(json.dumps({"answers": answers}))
     for name, us in (("own", 700.0), ("nccl-of-torch", 650.0)):
         reports = [timed("all_reduce", 64 << 20, us, 1.0), timed("sendrecv", 8, 9.0, 1.0)]
-        (tmp_path / "bench" / f"{name}.json").write_text(json.dumps({"reports": reports}))
+        (tmp_path / "logs" / "bench" / f"{name}.json").write_text(json.dumps({"reports": reports}))
     log = [
         {"kind": "run", "ranks": 2, "parameters": 1000_000},
         {"kind": "train", "ms": 5.0},
         {"kind": "end", "exposed_ms": 0.5},
     ]
-    (tmp_path / "training" / "fsdp-mpi-gdr.jsonl").write_text("\n".join(map(json.dumps, log)))
+    (tmp_path / "logs" / "training" / "fsdp-own.jsonl").write_text("\n".join(map(json.dumps, log)))
     (tmp_path / "steps").write_text(STEPS)
     return tmp_path
 
@@ -81,8 +81,8 @@ def test_a_report_without_probe_and_benchmarks(out):
     for path in (
         out / "peers.jsonl",
         out / "gpu_probe.json",
-        *(out / "bench").iterdir(),
-        *(out / "training").iterdir(),
+        *(out / "logs" / "bench").iterdir(),
+        *(out / "logs" / "training").iterdir(),
     ):
         path.unlink()
     (out / "steps").write_text(STEPS.splitlines()[0] + "\n")
