@@ -9,6 +9,8 @@ to --out. Needs NumPy.
 """
 
 import argparse
+import copy
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -18,6 +20,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 sys.path.append(str(Path(__file__).parent / "gpt"))
@@ -36,6 +39,9 @@ parser.add_argument("--bf16", action="store_true", help="compute and sum gradien
 parser.add_argument("--iterations", type=int, default=1000)
 parser.add_argument(
     "--save-every", type=int, default=100, help="iterations between checkpoints and validations"
+)
+parser.add_argument(
+    "--sample-every", type=int, default=0, help="iterations between samples of the exposed communication"
 )
 parser.add_argument("--batch-size", type=int, default=24, help="sequences an iteration, all ranks together")
 parser.add_argument("--block-size", type=int, default=128, help="tokens a sequence")
@@ -61,10 +67,12 @@ text = load(args.text_bytes)
 # ---- the model: the same on every rank, then sharded ------------------------------------------------------
 torch.manual_seed(args.seed)
 model = GPT(GPTConfig(VOCAB_SIZE, args.block_size, args.layers, args.heads, args.channels)).to(ranks.device)
+unsharded = copy.deepcopy(model) if args.sample_every else None
 policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16) if args.bf16 else MixedPrecisionPolicy()
+mesh = init_device_mesh(ranks.device.type, (ranks.size,))  # the default would be the accelerator's
 for block in model.blocks:  # an all_gather before each, a reduce_scatter after its backward pass
-    fully_shard(block, mp_policy=policy)
-fully_shard(model, mp_policy=policy)  # the rest: embeddings and the last norm
+    fully_shard(block, mesh=mesh, mp_policy=policy)
+fully_shard(model, mesh=mesh, mp_policy=policy)  # the rest: embeddings and the last norm
 optimizer = torch.optim.AdamW(model.parameter_groups(weight_decay=0.1), args.learning_rate, betas=(0.9, 0.95))
 
 # ---- checkpoints ------------------------------------------------------------------------------------------
@@ -100,12 +108,13 @@ if begin:
 if ranks.first:
     args.out.mkdir(parents=True, exist_ok=True)
     settings = {name: v for name, v in vars(args).items() if name not in ("backend", "out", "resume")}
-    header = {"backend": args.backend, "ranks": ranks.size, "settings": settings}
+    parameters = sum(p.numel() for p in model.parameters())
+    header = {"backend": args.backend, "ranks": ranks.size, "parameters": parameters, "settings": settings}
     log = Log(args.out / "log.jsonl", header, begin if args.resume else None)
     bar = Progressbar("auto", args.iterations, begin)
     held = sum(p.to_local().numel() for p in model.parameters())
-    bar.line(f"{sum(p.numel() for p in model.parameters()):,} parameters, {held:,} of them on rank 0; "
-             f"{args.backend}, {ranks.size} ranks, {ranks.device.type}")  # fmt: skip
+    bar.line(f"{parameters:,} parameters, {held:,} of them on rank 0; {args.backend}, {ranks.size} ranks, "
+             f"{ranks.device.type}")  # fmt: skip
 
 
 @torch.no_grad()
@@ -118,13 +127,30 @@ def validate(iteration: int) -> None:
         bar.line(f"iteration {iteration}: validation loss {loss:.4f}")
 
 
+def exposed_communication(x: torch.Tensor, y: torch.Tensor) -> float:
+    """Milliseconds that a forward and backward pass takes longer than that of the unsharded model, which
+    communicates nothing. Includes FSDP's own work, and waiting for slower ranks."""
+    ms = []
+    for each in (unsharded, model):
+        ranks.synchronize()
+        dist.barrier()
+        start = time.perf_counter()
+        each(x, y).backward()
+        ranks.synchronize()
+        ms.append(1e3 * (time.perf_counter() - start))
+        each.zero_grad()
+    return ms[1] - ms[0]
+
+
+exposed: list[float] = []
 for iteration in range(begin, args.iterations):
     if iteration % args.save_every == 0 and iteration > begin:
         validate(iteration)
         save(iteration)
     start = time.perf_counter()
     x, y = train_batch(text.train, seed=args.seed, iteration=iteration, **sharing)
-    loss = model(x.to(ranks.device), y.to(ranks.device))
+    x, y = x.to(ranks.device), y.to(ranks.device)
+    loss = model(x, y)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
@@ -133,11 +159,15 @@ for iteration in range(begin, args.iterations):
     if ranks.first:
         rate = args.batch_size * args.block_size / seconds
         log.write("train", iteration, loss=mean_loss, ms=1e3 * seconds, tokens_per_second=rate)
-        bar.update(iteration, mean_loss, 1e3 * seconds, rate, None)
+        bar.update(iteration, mean_loss, 1e3 * seconds, rate, statistics.median(exposed) if exposed else None)
+    if args.sample_every and iteration % args.sample_every == args.sample_every - 1:
+        exposed.append(exposed_communication(x, y))
 validate(args.iterations)
 save(args.iterations)
 saving.result()
 if ranks.first:
     bar.finish()
+    if exposed:
+        log.write("end", args.iterations, exposed_ms=statistics.median(exposed))
     print(f"wrote log.jsonl and checkpoint-{args.iterations} in {args.out}", flush=True)
 ranks.leave()

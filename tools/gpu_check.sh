@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
-# Tests and measures the package on a machine with an NVIDIA GPU: tools/gpu_check.sh OUT [WHEELS]
-# Writes OUT/gpu_check.md, OUT/gpu_check.json, the steps' output to OUT/logs, and gpu_probe.sh's files, which
-# runs beside the build. Takes less than 8 minutes: steps have limits, and none starts without time left.
-# Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja, but no network. WHEELS holds
-# what the machine lacks (pip download): the wheels of mpich, pytest (with iniconfig, pluggy, packaging,
-# pygments), rich, matplotlib, cupy, libucx-cu13 (for GPU-aware messages only) and their dependencies. Without
-# WHEELS the MPI is that of $MPICC or PATH.
-# GPU_CHECK_DEVICE=cpu rehearses all but the probe without a GPU; GPU_CHECK_DEVICE=simgpu the tests, on a
-# software GPU (tests/fakecuda), which is slow: GPU_CHECK_TIMES=30 multiplies all limits. GPU_CHECK_ONLY: a
-# regular expression that selects steps by name.
+# Tests and measures the package on a machine with NVIDIA GPUs: tools/gpu_check.sh [--fetch] OUT [WHEELS]
+# Probes, builds, then runs steps. Writes OUT/gpu_check.md, OUT/gpu_check.json, the steps' output to OUT/logs,
+# gpu_probe.sh's files, and an archive of all to send. After the build it takes less than 8 minutes on one GPU,
+# 40 on several (GPU_CHECK_SECONDS): steps have limits, and none starts without time left.
+# Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja. WHEELS holds what the machine
+# lacks; --fetch downloads tools/gpu_wheels.txt, the only step that needs a network. Without either the MPI is
+# that of $MPICC or PATH.
+# GPU_CHECK_DEVICE=cpu rehearses all but the probe without a GPU; GPU_CHECK_DEVICE=simgpu all steps on
+# FAKECUDA_DEVICES software GPUs (tests/fakecuda; 1), and with GPU_PROBE_CUDA (gpu_probe.sh) the probe. They are
+# slow: GPU_CHECK_TIMES=30 multiplies all limits. GPU_CHECK_ONLY: a regular expression that selects steps.
 set -uo pipefail
 . "$(dirname "$0")/gpu_common.sh"
-begin "${1:?usage: tools/gpu_check.sh OUT [WHEELS]}" "${2:-}"
+fetch=
+if [ "${1:-}" = --fetch ]; then fetch=1 && shift; fi
+begin "${1:?usage: tools/gpu_check.sh [--fetch] OUT [WHEELS]}" "${2:-}"
 device=${GPU_CHECK_DEVICE:-cuda}
 only=${GPU_CHECK_ONLY:-.}
 times=${GPU_CHECK_TIMES:-1}
-seconds_in_all=$((times * ${GPU_CHECK_SECONDS:-465}))
-rm -rf "$out/logs" && mkdir -p "$out/logs"
+seconds_in_all=100000  # for the probe and the build
+rm -rf "$out"/logs && mkdir -p "$out"/logs/{bench,training}
+rm -f "$out"/gpu_{check,probe}[.-]* "$out"/{peers.jsonl,topology.txt}
 : > "$work/steps"
 export SPMD_NOTES=$out/logs/notes.txt SPMD_DEVICE=$device MPI_GDR_TIMEOUT=$((40 * times)) SPMD_HANG_SECONDS=$((60 * times))
 export RES_OPTIONS="timeout:1 attempts:1"
@@ -48,12 +51,13 @@ step() {
 
 skipped() { ! [[ $1 =~ $only ]] || printf '%s\tskipped: %s\t0\t\n' "$1" "$2" | tee -a "$work/steps"; }
 
-# spmd RANKS [pytest arguments]: tests/gpu/ranks, all ranks on one GPU. RANK_UNDER: a program that runs each
-# rank.
+# spmd RANKS [pytest arguments]: tests/gpu/ranks. SHARE: ranks on each GPU, by default as few as possible.
+# RANK_UNDER: a program that runs each rank.
 spmd() {
-  local reports python status=0 sharing=()
+  local reports python status=0 sharing=() share=${SHARE:-$((($1 + gpus - 1) / gpus))}
   reports=$(mktemp -d "$out/logs/ranks-$1.XXXX")
-  [ "$device" = cuda ] && sharing=(--ranks-per-gpu "$1")
+  [ "$device" = cuda ] && sharing=(--ranks-per-gpu "$share")
+  [ "$device" = simgpu ] && export FAKECUDA_DEVICES=$((($1 + share - 1) / share))
   python=$(command -v python3)
   # shellcheck disable=SC2086
   (cd "$root/tests" && SPMD_REPORTS=$reports exec python3 -m mpi_backend run -n "$1" "${sharing[@]}" -- ${RANK_UNDER:-} "$python" -u \
@@ -63,19 +67,30 @@ spmd() {
   return $status
 }
 bench() { cd "$work" && python3 -m mpi_backend bench "$@"; }
-# Gives torch of all programs below the device simgpu: one GPU, which all ranks share.
+# collectives NAME RANKS [options]: times all; OUT/logs/bench/NAME.json.
+collectives() {
+  bench -n "$2" all_reduce,broadcast,reduce,all_gather,reduce_scatter,all_to_all,gather,scatter,sendrecv,barrier \
+    $short "${@:3}" --json "$out/logs/bench/$1.json"
+}
+# gpt NAME BACKEND RANKS PROGRAM: trains the GPT; OUT/logs/training/NAME.jsonl.
+gpt() {
+  python3 -m mpi_backend run -n "$3" -- python3 "$root/examples/$4" --backend "$2" --device "$training_device" \
+    --out "$work/$1" --batch-size $((4 * $3)) --sample-every 2 $short_training || return
+  cp "$work/$1/log.jsonl" "$out/logs/training/$1.jsonl"
+}
+# Gives torch of all programs below the device simgpu.
 use_software_gpu() {
   local about=$work/lib/simgpu-0.dist-info
   mkdir -p "$about"
   printf 'Metadata-Version: 2.1\nName: simgpu\nVersion: 0\n' > "$about/METADATA"
   printf '[torch.backends]\nsimgpu = fakecuda.simgpu.rehearsal:load\n' > "$about/entry_points.txt"
-  export PYTHONPATH=$PYTHONPATH:$root/tests FAKECUDA_DEVICES=1
+  export PYTHONPATH=$PYTHONPATH:$root/tests FAKECUDA_DEVICES=${FAKECUDA_DEVICES:-1}
   gpu() { echo "software GPU (tests/fakecuda)"; }
 }
-# With its own MPS daemon.
-bench_with_mps() {
+# with_mps COMMAND...: with its own MPS daemon.
+with_mps() {
   python3 -c 'import os, sys; from mpi_backend import mps; sys.exit(mps.end_like(mps.run(sys.argv[1:], os.environ)))' \
-    bash -c "bench $*"
+    bash -c "$*"
 }
 # The self-test by messages only; the last line shows their path.
 gpu_aware() {
@@ -84,26 +99,33 @@ gpu_aware() {
   python3 -m mpi_backend selftest -n 2 --device "$device" || return
   cat "$out"/logs/gpu_aware.* | grep -o 'messages of tensors on .*' | tail -n 1
 }
-export -f spmd bench bench_with_mps build_package own_architectures gpu_aware
+export -f spmd bench collectives gpt with_mps build_package own_architectures gpu_aware
 export out root work device mpicc
 
+if [ -n "$fetch" ]; then
+  wheels=$out/wheels
+  python3 -m pip download --quiet --only-binary :all: --dest "$wheels" \
+    --requirement "$root/tools/gpu_wheels.txt" || exit 1
+fi
+if [ "$device" = cuda ] || [ -n "${GPU_PROBE_CUDA:-}" ]; then
+  step "probe" 480 "$root/tools/gpu_probe.sh" "$out" ${wheels:+"$wheels"}
+fi
 if [ -n "$wheels" ]; then install_wheels || exit 1; fi
 export libucx=${libraries:-/nowhere}/libucx/lib
-probe=
-at_end() { [ -z "$probe" ] || kill "$probe" 2> /dev/null; }
-if [ "$device" = cuda ] && [[ probe =~ $only ]]; then
-  rm -f "$out"/gpu_probe.*
-  "$root/tools/gpu_probe.sh" "$out" ${wheels:+"$wheels"} > "$out/logs/probing.txt" 2>&1 &
-  probe=$!
-fi
-step "build" 240 bash -c build_package || [ -e "$work"/lib/mpi_backend/_C*.so ] || [ "$only" != . ] || exit 1
-if [ -n "$probe" ]; then
-  step "probe" 90 bash -c "tail -n +1 -f --pid=$probe '$out/logs/probing.txt' && [ -e '$out/gpu_probe.json' ]"
-  at_end
-  probe=
-fi
+step "build" 600 bash -c build_package || [ -e "$work"/lib/mpi_backend/_C*.so ] || [ "$only" != . ] || exit 1
 use_package
-[ "$device" = simgpu ] && use_software_gpu
+gpus=1 short="--sizes 8,64K,1M,16M,64M" training_device=$device short_training="--iterations 100"
+case $device in
+  cuda) gpus=$(python3 -c 'import os; from mpi_backend import gpu_share; print(len(gpu_share.visible_gpus(os.environ)))') ;;
+  simgpu) use_software_gpu && gpus=$FAKECUDA_DEVICES ;;
+esac
+[ "$gpus" -gt 0 ] || gpus=1
+if [ "$device" != cuda ]; then
+  short="--sizes 8,64K -n 2 -w 1" training_device=cpu
+  short_training="--iterations 4 --text-bytes 400000 --block-size 32 --layers 2 --heads 2 --channels 32"
+fi
+export gpus short training_device short_training
+seconds_in_all=$((SECONDS + times * ${GPU_CHECK_SECONDS:-$((gpus > 1 ? 2400 : 465))}))
 
 measure() {
   if [ "$device" = simgpu ]; then
@@ -118,17 +140,48 @@ training() {
     --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$1"
 }
 
+# side_by_side RANKS [with_mps]: our kernels beside NCCL inside a node, torch's NCCL, and bare MPI on host memory.
+side_by_side() {
+  local name="$1 ranks${2:+, MPS}" ways=own way backend
+  # NCCL needs a GPU for each rank.
+  if [ "$device" = cuda ] && [ "$gpus" -gt 1 ] \
+    && python3 -c 'import sys, torch.distributed as d; sys.exit(not d.is_nccl_available())'; then
+    ways="own nccl nccl-of-torch"
+  fi
+  for way in $ways; do
+    backend=mpi-gdr
+    unset MPI_GDR_NODE
+    case $ways,$way in
+      *,nccl-of-torch) backend=nccl ;;
+      *nccl*,*) export MPI_GDR_NODE=$way ;;
+    esac
+    step "collectives, $name, $way" 180 bash -c "${2:-} collectives $way $1 --device $device --backend $backend"
+    step "DDP of the GPT, $name, $way" 90 bash -c "${2:-} gpt ddp-$way $backend $1 gpt/train.py"
+    # Its checkpoints need collectives on the CPU.
+    step "FSDP2 of the GPT, $name, $way" 90 \
+      bash -c "${2:-} gpt fsdp-$way ${backend/#nccl/cpu:gloo,cuda:nccl} $1 fsdp.py"
+  done
+  unset MPI_GDR_NODE
+  step "collectives, $1 ranks, bare MPI" 180 bash -c "collectives mpi $1 --backend mpi"
+}
+
 # In order of importance, because time may run out. Without MPS ranks that share a GPU take turns of
 # milliseconds, so latency is measured with MPS.
 step "suite, 2 ranks" 60 bash -c "spmd 2"
+[ "$gpus" = 1 ] || side_by_side "$gpus"
 if command -v nvidia-cuda-mps-control > /dev/null; then
-  measure "bench, device, 2 ranks, MPS" 45 bash -c "bench_with_mps -n 2 device --device $device --rounds 1"
-  measure "bench, DDP of the GPT, 2 ranks, MPS" 45 bash -c "bench_with_mps -n 2 ddp --device $device --rounds 1"
-  measure "bench, device, 4 ranks, MPS" 45 bash -c "bench_with_mps -n 4 device --device $device --rounds 1"
+  for ranks in 2 4; do
+    MPI_GDR_RANKS_PER_GPU=$ranks measure "bench, device, $ranks ranks, MPS" 45 \
+      bash -c "with_mps bench -n $ranks device --device $device --rounds 1"
+    [ "$gpus" = 1 ] || SHARE=$ranks step "suite, $ranks ranks per GPU, MPS" 150 bash -c "with_mps spmd $((2 * ranks))"
+  done
+  MPI_GDR_RANKS_PER_GPU=2 measure "bench, DDP of the GPT, 2 ranks, MPS" 45 \
+    bash -c "with_mps bench -n 2 ddp --device $device --rounds 1"
   training on
 else
   skipped "benchmarks with MPS" "no nvidia-cuda-mps-control here"
 fi
+[ "$gpus" -gt 1 ] || side_by_side 2 "$(command -v nvidia-cuda-mps-control > /dev/null && echo with_mps)"
 training off
 step "selftest, 2 ranks" 45 python3 -m mpi_backend selftest -n 2 --device "$device"
 step "messages by a GPU-aware MPI, 2 ranks" 45 bash -c gpu_aware
@@ -153,32 +206,5 @@ fi
 step "suite, 1 rank" 60 bash -c "spmd 1"
 step "suite, 8 ranks" 150 bash -c "spmd 8"
 
-python3 - "$work/steps" "$out" "$(commit)" "$(gpu)" "$(software)" "$SECONDS" << 'PYTHON'
-import datetime
-import json
-import pathlib
-import sys
-
-steps, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-heads = ("step", "outcome", "seconds", "said")
-rows = [dict(zip(heads, line.split("\t"), strict=True)) for line in steps.read_text().splitlines()]
-notes = [line.split("\t", 1) for line in (out / "logs" / "notes.txt").read_text().splitlines()]
-about = {"date": datetime.datetime.now().isoformat(timespec="minutes"), "commit": sys.argv[3]}
-about |= {"gpu": sys.argv[4] or "none", "software": sys.argv[5], "seconds": int(sys.argv[6])}
-report = {**about, "steps": [row | {"seconds": float(row["seconds"])} for row in rows], "notes": notes}
-(out / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
-lines = ["`tools/gpu_check.sh`", "", *(f"- {name}: {value}" for name, value in about.items()), ""]
-lines += ["| step | outcome | s | last line |", "|---|---|--:|---|"]
-lines += ["| " + " | ".join(row[head].replace("|", "/") for head in heads) + " |" for row in rows]
-if notes:
-    lines += ["", "| found | |", "|---|---|", *(f"| {name} | {value.replace('|', '/')} |" for name, value in notes)]
-for row in rows:  # what a benchmark printed is Markdown, or columns
-    name = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in row["step"])
-    if row["step"].startswith(("bench", "training")) and row["outcome"] == "passed":
-        text = (out / "logs" / f"{name}.txt").read_text().strip()
-        lines += ["", f"## {row['step']}", "", *([text] if "|--" in text else ["```", text, "```"])]
-(out / "gpu_check.md").write_text("\n".join(lines) + "\n")
-failed = [row["step"] for row in rows if row["outcome"].startswith(("failed", "ran past", "not begun"))]
-print(f"{len(rows) - len(failed)} of {len(rows)} steps in order, {about['seconds']} s; {out}/gpu_check.md")
-sys.exit(bool(failed))
-PYTHON
+python3 "$root/tools/gpu_report.py" "$work/steps" "$out" "commit=$(commit)" "gpu=$(gpu)" \
+  "software=$(software)" "device=$device" "gpus=$gpus" "seconds=$SECONDS"

@@ -12,7 +12,10 @@ begin() {
 
 at_end() { :; }  # a script may define its own
 
-gpu() { nvidia-smi --query-gpu=name,uuid,driver_version,memory.total --format=csv,noheader 2> /dev/null | head -n 1; }
+# Such as "8 NVIDIA H200, 580.159.04, 143771 MiB". Empty without a GPU.
+gpu() {
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2> /dev/null | sort | uniq -c | xargs
+}
 
 software() {
   printf '%s; %s\n' "$(nvcc --version 2> /dev/null | grep release | sed 's/.*release //')" \

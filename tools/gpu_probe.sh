@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests the GPU paths' assumptions on a machine with an NVIDIA GPU: tools/gpu_probe.sh OUT [WHEELS]
-# Writes OUT/gpu_probe.md and OUT/gpu_probe.json, the sources of docs/gpu-results.md. Takes a minute or two.
+# Writes OUT/gpu_probe.md, OUT/gpu_probe.json, OUT/peers.jsonl (attributes; rates between GPUs), and with
+# nvidia-smi OUT/topology.txt. Takes a minute or two.
 # Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, but no network: WHEELS holds the wheels of mpich
 # and libucx-cu13 (pip download --no-deps), which are installed to a temporary folder and asked whether they
 # take device pointers.
@@ -30,16 +31,22 @@ ask() {
 }
 
 options=(-arch=native)
+bytes=268435456
 if [ -n "${GPU_PROBE_CUDA:-}" ]; then
   options=(-arch=sm_90 -cudart shared "-L$GPU_PROBE_CUDA")
   # Kernels are loaded at the start, because others may not be launched there.
   export LD_LIBRARY_PATH=$GPU_PROBE_CUDA${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_MODULE_LOADING=EAGER
   gpu() { echo "software GPU (tests/fakecuda)"; }
+  bytes=65536
+fi
+export CUDA_DEVICE_ORDER=PCI_BUS_ID  # the numbers of nvidia-smi
+if command -v nvidia-smi > /dev/null; then
+  { nvidia-smi -L; nvidia-smi topo -m; nvidia-smi c2c -s; } > "$out/topology.txt" 2>&1
 fi
 printf 'machine\t%s\n' "$(gpu)" >> "$work/answers"
 printf 'software\t%s\n' "$(software)" >> "$work/answers"
 
-for name in stream_flags ipc; do
+for name in stream_flags peers; do
   nvcc -std=c++17 -O2 "${options[@]}" -o "$work/$name" "$here/gpu_probe/$name.cu" || exit 1
 done
 
@@ -53,14 +60,15 @@ for connections in 32 1; do
 done
 unset CUDA_DEVICE_MAX_CONNECTIONS
 CUDA_MODULE_LOADING=EAGER ask "stream wait: lazy-kernel, CUDA_MODULE_LOADING=EAGER" 20 "$work/stream_flags" lazy-kernel
-ask "CUDA IPC between two processes" 60 "$work/ipc" 268435456
+ask "CUDA IPC between two processes" 180 "$work/peers" "$bytes"
+grep '^{' "$work/said" > "$out/peers.jsonl"
 
 # MPS as this user, with its own daemon.
 export CUDA_MPS_PIPE_DIRECTORY=$mps CUDA_MPS_LOG_DIRECTORY=$mps
 mkdir -p "$mps"
 # Without the daemon the answers would repeat the earlier ones.
 if ask "MPS daemon starts as $(id -un)" 30 bash -c 'nvidia-cuda-mps-control -d && echo yes'; then
-  ask "CUDA IPC between two processes under MPS" 60 "$work/ipc" 268435456
+  ask "CUDA IPC between two processes under MPS" 180 "$work/peers" "$bytes"
   ask "stream wait: round-trip under MPS" 30 "$work/stream_flags" round-trip
   ask "stream wait: other-stream under MPS" 30 "$work/stream_flags" other-stream
   echo quit | nvidia-cuda-mps-control > /dev/null 2>&1

@@ -212,13 +212,14 @@ def train(ranks: Ranks, args: argparse.Namespace, settings: Settings) -> bool:
     log = bar = None
     if ranks.first:
         args.out.mkdir(parents=True, exist_ok=True)
+        parameters = sum(p.numel() for p in trainer.raw_model.parameters())
         header = {"backend": ranks.backend, "ranks": ranks.size, "device": ranks.device.type,
-                  "torch": torch.__version__, "settings": asdict(settings)}  # fmt: skip
+                  "torch": torch.__version__, "parameters": parameters,
+                  "settings": asdict(settings)}  # fmt: skip
         log = Log(args.out / "log.jsonl", header, begin if args.resume else None)
         bar = Progressbar(args.progress, settings.iterations, begin)
         if missing("matplotlib"):
             bar.line("matplotlib is not installed, so there will be no loss.png (pip install matplotlib)")
-        parameters = sum(p.numel() for p in trainer.raw_model.parameters())
         bar.line(f"{parameters:,} parameters; {len(text.train):,} characters to train on, {len(text.val):,} "
                  f"held out; {ranks.backend}, {ranks.size} ranks, {ranks.device.type}")  # fmt: skip
 

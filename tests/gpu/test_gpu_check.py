@@ -26,7 +26,7 @@ def check(tmp_path):
         env = {"GPU_CHECK_DEVICE": "cpu", "GPU_CHECK_ONLY": only, **env}
         result = processes.run([SCRIPT, tmp_path / "out"], timeout=1800, PATH=path(), **env)
         report = json.loads((tmp_path / "out" / "gpu_check.json").read_text())
-        assert report["gpu"] and report["commit"] and "torch" in report["software"], result.output
+        assert report["about"]["commit"] and "torch" in report["about"]["software"], result.output
         outcomes = {step["step"]: step["outcome"] for step in report["steps"]}
         return result.status, outcomes, (tmp_path / "out" / "gpu_check.md").read_text()
 
@@ -59,14 +59,28 @@ def test_the_suite_and_the_selftest_run_on_software(check):
 
 @on_software
 @pytest.mark.full
-def test_the_probe_runs_on_software(tmp_path):
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_all_parts_run_on_software_gpus(tmp_path, gpus):
     simgpu_build.program("test_cuda_kernels")  # also builds the runtime with the probe's kernels
-    tools = path(simgpu_build.nvcc().parent)
-    env = {"GPU_CHECK_ONLY": "^probe", "GPU_CHECK_TIMES": "4", "GPU_PROBE_CUDA": str(simgpu_build.FOLDER)}
-    processes.run([SCRIPT, tmp_path], timeout=400, PATH=tools, **env).expect(0)
-    answers = json.loads((tmp_path / "gpu_probe.json").read_text())["answers"]
+    only = "^probe|collectives,|GPT|suite, 4 ranks$"
+    env = {"GPU_CHECK_DEVICE": "simgpu", "GPU_CHECK_ONLY": only, "GPU_CHECK_TIMES": "15"}
+    env |= {"GPU_PROBE_CUDA": str(simgpu_build.FOLDER), "FAKECUDA_DEVICES": str(gpus)}
+    processes.run([SCRIPT, tmp_path], timeout=3000, PATH=path(simgpu_build.nvcc().parent), **env).expect(0)
+    report = json.loads((tmp_path / "gpu_check.json").read_text())
+    assert not [step for step in report["steps"] if step["outcome"].startswith(("failed", "ran", "not"))]
+    assert len(report["gpus"]) == gpus and len(report["pairs"]) == gpus**2
+    assert all(pair["right"] for pair in report["pairs"])
+    assert dict(report["notes"])["distinct GPUs, 4 ranks"] == str(gpus)  # as few ranks on each as possible
+    rows = report["collectives"]
+    assert len({row["collective"] for row in rows}) == 10 and all("mpi" in row["p50_us"] for row in rows)
+    assert all(row["predicted_us"] > 0 for row in rows if row["collective"] != "sendrecv")
+    assert [row["training"] for row in report["training"]] == ["ddp-own", "fsdp-own"]
+    assert list(tmp_path.glob("gpu_check-*.tar.gz"))
+    answers = report["probe"]
     assert answers["machine"].startswith("software GPU")
-    assert answers["CUDA IPC between two processes"].startswith("what the second wrote is right")
+    assert answers["CUDA IPC between two processes"].startswith(
+        "what the second process read and wrote is right"
+    )
     waits = {name: answer for name, answer in answers.items() if name.startswith("stream wait: ")}
     assert len(waits) == 17 and not [
         answer for answer in waits.values() if answer.startswith(("fails", "hangs"))

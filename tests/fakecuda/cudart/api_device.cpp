@@ -108,6 +108,13 @@ FAKECUDA_API cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 
+FAKECUDA_API cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  FAKECUDA_ENTER();
+  if (!exists(device) || !exists(peer)) return report(cudaErrorInvalidDevice);
+  *can = device != peer && Settings::get().peers != 0;
+  return cudaSuccess;
+}
+
 FAKECUDA_API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   FAKECUDA_ENTER();
   if (!exists(device)) return report(cudaErrorInvalidDevice);

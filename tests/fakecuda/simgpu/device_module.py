@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 
 import torch
 
@@ -70,6 +71,10 @@ def empty_cache() -> None:
 
 def get_device_name(device: torch.device | str | int | None = None) -> str:
     return "simulated accelerator"
+
+
+def get_device_properties(device: torch.device | str | int | None = None) -> SimpleNamespace:
+    return SimpleNamespace(name=get_device_name(), uuid=_index(device))
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

@@ -9,8 +9,10 @@ import datetime
 import pytest
 import torch
 import torch.distributed as dist
-from support.gpu import BACKEND, DEVICE, HAS_STREAMS, ON_CUDA, ON_SIMGPU
+from support.gpu import BACKEND, DEVICE, HAS_STREAMS, ON_CUDA, ON_SIMGPU, note
 from support.spmd import GROUP_SECONDS
+
+from mpi_backend.bench.limit import everyones
 
 
 def pytest_collection_modifyitems(items):
@@ -30,6 +32,9 @@ def world():
     if ON_CUDA:
         torch.cuda.set_device(0)  # MPI_GDR_RANKS_PER_GPU makes the rank's own GPU number 0
     dist.init_process_group(BACKEND, timeout=datetime.timedelta(seconds=GROUP_SECONDS))
+    if HAS_STREAMS:  # a wrong placement of ranks would be unnoticed
+        gpu = torch.get_device_module(DEVICE).get_device_properties(DEVICE).uuid
+        note("distinct GPUs", len(set(everyones("gpu", str(gpu)))))
     yield
     if dist.is_initialized():
         dist.destroy_process_group()
