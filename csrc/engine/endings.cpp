@@ -43,8 +43,7 @@ bool Endings::finish(Operation& operation, std::exception_ptr error) noexcept {
   outstanding_.remove(operation);
   // Engine::carry() decrements `waiters`, then reads finished(), which is already set here: if this does not
   // read 0, carry() sees the end and releases the buffers.
-  if (!failed && operation.background() && operation.has_buffers() &&
-      operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
+  if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
     // After the pass: releasing buffers may need the GIL.
     try {
       unreleased_.push_back(operation.shared_from_this());

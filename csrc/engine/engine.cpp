@@ -97,7 +97,7 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
   const std::shared_ptr<Engine> self = shared_from_this();
   std::exception_ptr interruption;
   {
-    const Counted waiter(operation.waiters, operation.background() ? 1 : 0), caller(callers_);
+    const Counted waiter(operation.waiters), caller(callers_);
     auto deadline = operation.info().deadline;
     if (patience && *patience < deadline - Clock::now()) deadline = Clock::now() + *patience;
     Backoff backoff(crowding_);

@@ -88,9 +88,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // Stored before a host thread waits, which throws the failure; never cleared.
   std::atomic<bool> has_host_waiter{false};
   std::atomic<bool> settled{false};  // MpiWork::settle() has run: epilogues are done or have failed
-  std::atomic<int> waiters{0};      // background: threads that will release the buffers; see Engine::Releases
-  std::atomic<bool> urgent{false};  // the progress thread must not leave it to its caller, or it has ended
-  Observers::Numbers numbers{};     // see Observers; by the issuing thread, then with the role
+  std::atomic<int> waiters{0};       // threads that will release the buffers; see Engine::Releases
+  std::atomic<bool> urgent{false};   // the progress thread must not leave it to its caller, or it has ended
+  Observers::Numbers numbers{};      // see Observers; by the issuing thread, then with the role
 
   bool keeps_to_memory() const;  // of all parts; before the submission, then with the role
 

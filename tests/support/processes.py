@@ -150,8 +150,9 @@ def captured(command: Sequence[object], check: bool = True, timeout: float = 120
 
 def launched(launcher: str, size: int) -> list[str]:
     """The words before a program's path."""
+    if launcher == "mpiexec":
+        return [mpiexec(), "-n", str(size), python()]
     return {
-        "mpiexec": [mpiexec(), "-n", str(size), python()],
         "mpi-gdr run": [*MPI_GDR_RUN, "-n", str(size)],
         "torchrun": [*TORCHRUN, "--standalone", f"--nproc-per-node={size}"],
     }[launcher]

@@ -77,7 +77,7 @@ class Issued {
     gpu.caller->copy(const_cast<void*>(call.input), source_.data(), sent * sizeof(float));
     StreamTarget target = gpu.target(true);
     target.conclude = [&] { gpu.queues[0]->copy(result_.data(), output_.data(), got * sizeof(float)); };
-    IssueOptions options{{.name = std::string(name(collective))}, Channel::Accelerator};
+    IssueOptions options{{.name = name(collective)}, Channel::Accelerator};
     options.stream = &target;
     std::vector<mpi_gdr::Call> calls = {call};
     if (more) {
