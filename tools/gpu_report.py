@@ -18,7 +18,6 @@ from pathlib import Path
 HEADS = ("step", "outcome", "seconds", "said")
 FLAG_US = 5.6  # an exchange of flags between host and device, on an H200
 ROUND_BYTES = 8 << 20
-OURS = ("own", "nccl")
 
 
 def jsonl(path: Path) -> list[dict]:
@@ -42,23 +41,21 @@ def predict_us(total: int, factor: float, speed: float | None, flag_us: float) -
 
 
 def collectives(out: Path, pairs: list[dict], flag_us: float) -> list[dict]:
-    """A row per collective and size: p50_us by contender, and the prediction for ours."""
+    """A row per collective and size: p50 of each contender, and the prediction for ours."""
     rows: dict[tuple[str, int], dict] = {}
     for file in sorted((out / "logs" / "bench").glob("*.json")):
         for report in json.loads(file.read_text())["reports"]:
-            ranks = report["info"]["ranks"]
+            name, ranks = report["collective"], report["info"]["ranks"]
+            speed = link_speed(pairs, ranks)
             for cells in report["rows"]:
-                cell = cells["in_place"] or cells["out_of_place"]
-                key = (report["collective"], cells["bytes"])
-                row = rows.setdefault(
-                    key, {"collective": key[0], "bytes": key[1], "ranks": ranks, "p50_us": {}}
-                )
-                if cell is None:
+                total = cells["bytes"]
+                row = rows.setdefault((name, total), {"collective": name, "bytes": total, "ranks": ranks})
+                if (cell := cells["in_place"] or cells["out_of_place"]) is None:
                     continue
-                row["p50_us"][file.stem] = cell["p50_us"]
-                if file.stem in OURS and key[0] != "sendrecv":  # which travels through the host
+                row[f"{file.stem} us"] = cell["p50_us"]
+                if file.stem == "own" and name != "sendrecv":  # which travels through the host
                     factor = cell["busbw"] / cell["algbw"] if cell["algbw"] else 0.0
-                    row["predicted_us"] = predict_us(key[1], factor, link_speed(pairs, ranks), flag_us)
+                    row["predicted us"] = predict_us(total, factor, speed, flag_us)
     return list(rows.values())
 
 
@@ -77,17 +74,19 @@ def training(out: Path, pairs: list[dict]) -> list[dict]:
             {
                 "training": file.stem,
                 "ranks": p,
-                "step_ms": statistics.median(steps),
-                "exposed_ms": end["exposed_ms"],
-                "predicted_communication_ms": moved / speed * 1e-6 if speed else None,
+                "step ms": statistics.median(steps),
+                "exposed ms": end["exposed_ms"],
+                "communication, predicted ms": moved / speed * 1e-6 if speed else None,
             }
         )
     return rows
 
 
 def table(rows: list[dict]) -> list[str]:
-    """Markdown with the keys of the first row as heads."""
-    heads = list(rows[0])
+    """Markdown with all rows' keys as heads; nothing without rows."""
+    heads = list(dict.fromkeys(key for row in rows for key in row))
+    if not rows:
+        return []
     lines = ["", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     return lines + [f"| {' | '.join(shown(row.get(head)) for head in heads)} |" for row in rows]
 
@@ -112,26 +111,12 @@ def matrix(pairs: list[dict]) -> list[dict]:
 def page(report: dict, out: Path, digest: str) -> list[str]:
     lines = ["`tools/gpu_check.sh`", "", *(f"- {name}: {value}" for name, value in report["about"].items())]
     lines += [f"- SHA-256 of gpu_check.json: {digest}", *table(report["steps"])]
-    if report["notes"]:
-        lines += table([{"found": name, "value": value} for name, value in report["notes"]])
-    if report["gpus"]:
-        lines += table(report["gpus"])
-    if report["pairs"]:
-        lines += ["", "GB/s by kernels of another process, read / written:", *table(matrix(report["pairs"]))]
-    if rows := report["collectives"]:
-        names = sorted({name for row in rows for name in row["p50_us"]})
-        lines += ["", "Collectives, p50 in us, and the least that the count of bytes and flags allows `own`:"]
-        shared = ("collective", "bytes", "ranks")
-        lines += table(
-            [
-                {key: row[key] for key in shared}
-                | {name: row["p50_us"].get(name) for name in names}
-                | {"predicted": row.get("predicted_us")}
-                for row in rows
-            ]
-        )
-    if report["training"]:
-        lines += table(report["training"])
+    lines += table([{"found": name, "value": value} for name, value in report["notes"]]) + table(
+        report["gpus"]
+    )
+    lines += ["", "GB/s by kernels of another process, read / written:", *table(matrix(report["pairs"]))]
+    lines += ["", "Collectives, and the least that the count of bytes and flags allows our kernels:"]
+    lines += table(report["collectives"]) + table(report["training"])
     for row in report["steps"]:  # what a benchmark printed is Markdown, or columns
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", row["step"])
         if row["step"].startswith(("bench", "training")) and row["outcome"] == "passed":

@@ -10,8 +10,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <vector>
 
 namespace {
 
@@ -36,6 +34,10 @@ __global__ void copy(uint4* to, const uint4* from, std::size_t count) {
     to[i] = from[i];
 }
 
+struct Task {
+  int owner, peer;
+  cudaIpcMemHandle_t handle;
+};
 struct Result {
   char error[80];  // empty: the rest is valid
   bool right;      // what was read
@@ -67,13 +69,13 @@ bool holds(const void* data, std::size_t bytes, unsigned value) {
 }
 
 // The values in the owner's memory, before and after its peer has written.
-unsigned value_of(int owner, int peer, bool after) { return 1000003u * (owner * 64 + peer) + after; }
+unsigned value_of(const Task& task, bool after) { return 1000003u * (task.owner * 64 + task.peer) + after; }
 
-Result access(cudaIpcMemHandle_t handle, int owner, int peer, std::size_t bytes) {
+Result access(const Task& task, std::size_t bytes) {
   Result result{};
   void *memory, *own;
-  CUDA(cudaSetDevice(peer));
-  if (const cudaError_t code = cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess)) {
+  CUDA(cudaSetDevice(task.peer));
+  if (const cudaError_t code = cudaIpcOpenMemHandle(&memory, task.handle, cudaIpcMemLazyEnablePeerAccess)) {
     std::snprintf(result.error, sizeof result.error, "%s", cudaGetErrorString(code));
     cudaGetLastError();
     return result;
@@ -81,34 +83,12 @@ Result access(cudaIpcMemHandle_t handle, int owner, int peer, std::size_t bytes)
   CUDA(cudaMalloc(&own, bytes));
   const std::size_t sizes[] = {bytes / 256, bytes};
   for (int i = 0; i < 2; ++i) result.read[i] = rate(own, memory, sizes[i]);
-  result.right = holds(own, bytes, value_of(owner, peer, false));
-  fill<<<256, 256>>>(static_cast<unsigned*>(own), bytes / 4, value_of(owner, peer, true));
+  result.right = holds(own, bytes, value_of(task, false));
+  fill<<<256, 256>>>(static_cast<unsigned*>(own), bytes / 4, value_of(task, true));
   for (int i = 0; i < 2; ++i) result.write[i] = rate(memory, own, sizes[i]);
   CUDA(cudaFree(own));
   CUDA(cudaIpcCloseMemHandle(memory));
   return result;
-}
-
-// A word of a pipe; the other process has ended if there is none.
-template <class T>
-void receive(int pipe, T& value) {
-  if (read(pipe, &value, sizeof value) == sizeof value) return;
-  std::printf("error: the other process has ended\n");
-  std::fflush(stdout);
-  std::_Exit(1);
-}
-template <class T>
-void send(int pipe, const T& value) {
-  if (write(pipe, &value, sizeof value) != sizeof value) std::_Exit(1);
-}
-
-void serve(int from, int to, std::size_t bytes) {
-  cudaIpcMemHandle_t handle;
-  for (int pair[2]; read(from, pair, sizeof pair) == sizeof pair;) {
-    receive(from, handle);
-    send(to, access(handle, pair[0], pair[1], bytes));
-  }
-  std::_Exit(0);
 }
 
 void describe(int device) {
@@ -140,7 +120,11 @@ int main(int argc, char** argv) {
   const pid_t child = fork();  // before CUDA starts in either
   if (child == 0) {
     close(down[1]);
-    serve(down[0], up[1], bytes);
+    for (Task task; read(down[0], &task, sizeof task) == sizeof task;) {
+      const Result result = access(task, bytes);
+      if (write(up[1], &result, sizeof result) != sizeof result) break;
+    }
+    std::_Exit(0);
   }
   close(up[1]);
   int count, pairs = 0, right = 0, refused = 0;
@@ -148,27 +132,28 @@ int main(int argc, char** argv) {
   for (int device = 0; device < count; ++device) describe(device);
   for (int owner = 0; owner < count; ++owner) {
     void* memory;
-    cudaIpcMemHandle_t handle;
+    Task task{owner};
     CUDA(cudaSetDevice(owner));
     CUDA(cudaMalloc(&memory, bytes));
-    CUDA(cudaIpcGetMemHandle(&handle, memory));
-    for (int peer = 0; peer < count; ++peer, ++pairs) {
+    CUDA(cudaIpcGetMemHandle(&task.handle, memory));
+    for (task.peer = 0; task.peer < count; ++task.peer, ++pairs) {
       int can = 1;
-      if (peer != owner) CUDA(cudaDeviceCanAccessPeer(&can, peer, owner));
-      fill<<<256, 256>>>(static_cast<unsigned*>(memory), bytes / 4, value_of(owner, peer, false));
+      if (task.peer != owner) CUDA(cudaDeviceCanAccessPeer(&can, task.peer, owner));
+      fill<<<256, 256>>>(static_cast<unsigned*>(memory), bytes / 4, value_of(task, false));
       CUDA(cudaDeviceSynchronize());
-      const int pair[2] = {owner, peer};
       Result result;
-      send(down[1], pair);
-      send(down[1], handle);
-      receive(up[0], result);
-      const bool good = !*result.error && result.right && holds(memory, bytes, value_of(owner, peer, true));
+      if (write(down[1], &task, sizeof task) != sizeof task ||
+          read(up[0], &result, sizeof result) != sizeof result) {
+        std::printf("error: the other process has ended\n");
+        return 1;
+      }
+      const bool good = !*result.error && result.right && holds(memory, bytes, value_of(task, true));
       right += good;
       refused += *result.error != 0;
       std::printf(
           "{\"owner\": %d, \"peer\": %d, \"can_access\": %d, \"error\": \"%s\", \"right\": %d, "
           "\"read\": [%.4g, %.4g], \"write\": [%.4g, %.4g]}\n",
-          owner, peer, can, result.error, good, result.read[0], result.read[1], result.write[0],
+          owner, task.peer, can, result.error, good, result.read[0], result.read[1], result.write[0],
           result.write[1]);
       std::fflush(stdout);
     }
