@@ -44,7 +44,8 @@ Word* const kNone = nullptr;  // of Replays
 TEST(names_of_internal_linkage_are_found_but_for_the_hashes) {
   // A kernel of the GPU probe (tools/gpu_probe).
   const std::string end = "4fillEPjmj";
-  const fakecuda::Kernel* const fill = fakecuda::find_kernel("_ZN36_GLOBAL__N__00000000_8_peers_cu_main" + end);
+  const fakecuda::Kernel* const fill =
+      fakecuda::find_kernel("_ZN36_GLOBAL__N__00000000_8_peers_cu_main" + end);
   CHECK(fill && fill->name.ends_with(end));
   CHECK(!fakecuda::find_kernel("_ZN36_GLOBAL__N__00000000_8_peers_cc_main" + end));
   CHECK(!fakecuda::find_kernel("_ZN36_GLOBAL__N__00000000_8_peers_cu_mainx" + end));

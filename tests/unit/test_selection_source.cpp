@@ -111,7 +111,7 @@ TEST(ranks_compare_what_chooses) {
 
 TEST(ranks_compare_every_variable_that_must_be_equal) {
   const File file("barrier native\n");
-  const std::string texts[] = {file.path,        "2",      "off",  "exact",   "DETAIL",
+  const std::string texts[] = {file.path,        "2",      "off",  "exact",    "DETAIL",
                                "barrier:native", "native", "auto", "pairwise", "own"};
   const Env defaults = env_of({});
   for (const Env::Variable& variable : defaults.table()) {
