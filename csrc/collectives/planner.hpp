@@ -44,7 +44,9 @@ class Planner {
   bool adapts() const { return adapts_; }
   // Whether a row of the user's chooses the algorithm of this call on devices of one node.
   bool named(const CollectiveSpec& spec) const {
-    return selection_.named && choice(spec, false, Reach::Devices, nullptr).origin != kBuiltIn;
+    // The user's rows come first.
+    return selection_.table.rows(spec.collective).front().origin != kBuiltIn &&
+           choice(spec, false, Reach::Devices, nullptr).origin != kBuiltIn;
   }
   // Must be equal on all ranks of a group.
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }

@@ -5,6 +5,7 @@
 
 #include "collectives/library_calls.hpp"
 #include "collectives/phases.hpp"
+#include "collectives/planner.hpp"
 #include "test.hpp"
 
 using namespace mpi_gdr;
@@ -241,5 +242,19 @@ TEST(phases_inside_nodes_make_equal_calls) {
 }
 
 }  // namespace
+
+TEST(a_row_of_the_users_keeps_a_call_on_one_node_from_nccl) {
+  const auto env_of = [](const char* variable, const char* value) {
+    return Env([=](const char* name) { return std::string_view(name) == variable ? value : nullptr; });
+  };
+  const CollectiveSpec short_one = spec_of(Collective::AllReduce, 0, 2, 10),
+                       long_one = spec_of(Collective::AllReduce, 0, 2, 100'000);
+  const Planner forced(env_of("MPI_GDR_ALLREDUCE_ALGO", "staged"));
+  CHECK(forced.named(short_one) && forced.named(long_one));
+  CHECK(!forced.named(spec_of(Collective::Reduce, 0, 2, 10)));
+  const Planner some(env_of("MPI_GDR_SELECT", "all_reduce:0-4K:staged"));
+  CHECK(some.named(short_one) && !some.named(long_one));
+  CHECK(!Planner(env_of("", "")).named(short_one));
+}
 
 UNIT_MAIN()
