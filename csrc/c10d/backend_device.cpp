@@ -101,6 +101,9 @@ void MpiBackend::share_devices(const TensorCall& call) {
   // Equal on all ranks.
   const bool shares = size_ > 1 && (topology ? inside : group_->node() != nullptr);
   const bool tries = size_ > 1 && devices_.gpu_aware() && first;
+  if (!shares && size_ > 1 && !topology && Env::get().node_engine == NodeEngine::Nccl)
+    fail(ErrorCode::InvalidUsage, call.name, ": MPI_GDR_NODE=nccl, but the ranks of group ", group_->name(),
+         " share no host memory, or MPI_GDR_SHM=off");
   if (shares || tries) {
     if (call.streams && call.streams->capturing(call.streams->current()))
       fail(ErrorCode::InvalidUsage, call.name,
@@ -113,9 +116,6 @@ void MpiBackend::share_devices(const TensorCall& call) {
     if (!all_say_so(!Gate::any_holds_a_stream())) return;  // on all ranks, until a later call
   }
   if (tries) try_messages(call);
-  if (!shares && size_ > 1 && !topology && Env::get().node_engine == NodeEngine::Nccl)
-    fail(ErrorCode::InvalidUsage, call.name, ": MPI_GDR_NODE=nccl, but the ranks of group ", group_->name(),
-         " share no host memory, or MPI_GDR_SHM=off");
   if (first && shares && share_library(call, inside ? topology : nullptr)) {
     sharing_.store(Sharing::Library, std::memory_order_release);
     if (group_->by_library(call.calls)) return;
@@ -152,8 +152,7 @@ bool MpiBackend::share_library(const TensorCall& call, const Topology* inside) {
   std::shared_ptr<nccl::Communicator> communicator;
   std::string why = "nothing serves these devices";
   const nccl::Library* const library = call.streams ? nccl::find_library(why) : nullptr;
-  // Each step is one that all ranks have agreed to. The reason is that of the first rank which cannot take
-  // it.
+  // All ranks have agreed to each step. The reason is that of the first rank which cannot take it.
   const auto step = [&](auto&& take) {
     if (library) why.clear();
     try {

@@ -362,8 +362,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("cuda_info", translating(&cuda_info),
         "The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a "
         "description of each), `problem` (why there is none), `nccl` (the version in this process, or why "
-        "none is "
-        "used). Loads the library, starts no device.");
+        "none is used). Loads the library, starts no device.");
   m.def("env_table", translating(&env_table), "All MPI_GDR_* variables with the values in force.");
   m.def("env_problems", &env_problems,
         "The MPI_GDR_* variables in the environment that have a bad value or are unknown.");

@@ -24,7 +24,7 @@ class Calls {
         add(Kind::Reduce, 0, 0, spec_.count, spec_.root);
         break;
       case Broadcast:
-        for (const Piece& piece : whole(where_.output, spec_.count))
+        for (const Piece& piece : pieces(where_.output, spec_.count))
           add(Kind::Broadcast, piece.offset, piece.offset, piece.count, spec_.root);
         break;
       case AllGather:
@@ -65,26 +65,18 @@ class Calls {
   void add(Kind kind, std::uint64_t input, std::uint64_t output, std::uint64_t count, int peer = -1) {
     if (count > 0) calls_.push_back({kind, input, output, count, peer});
   }
-  // The pieces of a buffer of all ranks' data; of this rank's in a buffer of its own.
-  static Pieces whole(const std::vector<Pieces>& pieces, std::uint64_t count) {
-    if (pieces.empty()) return {{0, count}};
-    if (pieces.size() == 1) return pieces[0];
-    Pieces all;
-    for (const Pieces& some : pieces) all.insert(all.end(), some.begin(), some.end());
-    return all;
+  // This rank's, of one entry per rank or one for all.
+  Pieces pieces(const std::vector<Pieces>& some, std::uint64_t count) const {
+    if (some.empty()) return {{0, count}};
+    return some[some.size() == 1 ? 0 : index(spec_.rank)];
   }
   // The pieces of each rank's block.
-  std::vector<Pieces> by_rank(Pieces all) const {
+  std::vector<Pieces> by_rank(const PieceMap& all) const {
     std::vector<Pieces> cut(index(spec_.size));
-    std::size_t i = 0;
+    std::uint64_t at = 0;
     for (int r = 0; r < spec_.size; ++r)
-      for (std::uint64_t left = block_count(spec_, r); left > 0;) {
-        const std::uint64_t count = std::min(left, all[i].count);
-        if (count > 0) cut[index(r)].push_back({all[i].offset, count});
-        all[i] = {all[i].offset + count, all[i].count - count};
-        left -= count;
-        if (all[i].count == 0) ++i;
-      }
+      for (const std::uint64_t end = at + block_count(spec_, r); at < end; at += cut[index(r)].back().count)
+        cut[index(r)].push_back({all.moved(at), std::min(end - at, all.run(at))});
     return cut;
   }
   // Calls `even(all, own, count)` for the i-th pieces of all ranks if they follow each other, with `count` of
@@ -92,14 +84,11 @@ class Calls {
   // where this rank's own begins in its own buffer.
   template <typename Even, typename One>
   void blocks(const std::vector<Pieces>& of_all, const std::vector<Pieces>& of_one, Even even, One one) {
-    const std::vector<Pieces> by = by_rank(whole(of_all, block_offset(spec_, spec_.size)));
-    const std::uint64_t mine = block_count(spec_, spec_.rank);
-    const Pieces own =
-        of_one.empty() ? Pieces{{0, mine}} : of_one[of_one.size() == 1 ? 0 : index(spec_.rank)];
+    const std::vector<Pieces> by = by_rank(PieceMap(pieces(of_all, block_offset(spec_, spec_.size))));
+    const PieceMap own(pieces(of_one, block_count(spec_, spec_.rank)));
     std::size_t most = 0;
-    for (const Pieces& pieces : by) most = std::max(most, pieces.size());
-    Piece at;
-    std::size_t next = 0;
+    for (const Pieces& some : by) most = std::max(most, some.size());
+    std::uint64_t done = 0;  // elements of this rank's block
     for (std::size_t i = 0; i < most; ++i) {
       const auto piece = [&](int r) { return i < by[index(r)].size() ? by[index(r)][i] : Piece{}; };
       const Piece first = piece(0);
@@ -110,14 +99,14 @@ class Calls {
         follow &= r + 1 < spec_.size ? its.count == first.count : its.count >= first.count;
       }
       const std::uint64_t each = follow ? first.count : 0;
-      while (at.count == 0 && next < own.size()) at = own[next++];
-      const Piece here = piece(spec_.rank);
-      MPI_GDR_CHECK(here.count <= at.count);
+      const std::uint64_t here = piece(spec_.rank).count;
+      const Piece at = here > 0 ? Piece{own.moved(done), own.run(done)} : Piece{};
+      MPI_GDR_CHECK(here <= at.count);
       if (each > 0) even(first, at, each);
       for (int r = 0; r < spec_.size; ++r)
         if (const Piece its = piece(r); its.count > each)
           one({its.offset + each, its.count - each}, {at.offset + each, its.count - each}, r);
-      at = {at.offset + here.count, at.count - here.count};
+      done += here;
     }
   }
   void exchange() {

@@ -135,10 +135,19 @@ class PhaseWriter {
     Scattered where;
     int depends_on = -1;
   };
-  int add(Phase::Kind kind, const CollectiveSpec& spec, const SchedulePtr& schedule, const Move& move) {
-    made_.phases.push_back({spec, move.from, move.to, part_, move.depends_on, kind,
-                            scattered(*schedule, spec.rank, move.where)});
+  int add(Phase phase, const Move& move) {
+    phase.part = part_;
+    phase.depends_on = move.depends_on;
+    made_.phases.push_back(std::move(phase));
     return static_cast<int>(made_.phases.size()) - 1;
+  }
+  int add(Phase::Kind kind, const CollectiveSpec& spec, const SchedulePtr& schedule, const Move& move) {
+    return add({.spec = spec,
+                .input = move.from,
+                .output = move.to,
+                .kind = kind,
+                .schedule = scattered(*schedule, spec.rank, move.where)},
+               move);
   }
   // The built-in table chooses, once for all parts, so that all lanes have the same rounds. Not Bruck's
   // all-gather: its rank 0 receives in pieces of Output what is sent in one.
@@ -153,12 +162,8 @@ class PhaseWriter {
   int between(const CollectiveSpec& spec, const Move& move) { return by_messages(spec, move, peers_); }
   int inside(const CollectiveSpec& spec, const Move& move) {
     if (kind_ == Phase::Kind::Messages) return by_messages(spec, move, members_);
-    if (kind_ == Phase::Kind::Library && ranks_ > 1) {
-      made_.phases.push_back(by_library(spec, move.from, move.to, move.where));
-      made_.phases.back().part = part_;
-      made_.phases.back().depends_on = move.depends_on;
-      return static_cast<int>(made_.phases.size()) - 1;
-    }
+    if (kind_ == Phase::Kind::Library && ranks_ > 1)
+      return add(by_library(spec, move.from, move.to, move.where), move);
     const char* const name = spec.collective == Barrier ? "flag" : "staged";
     const SchedulePtr schedule = find_algorithm(spec.collective, name)->build(spec, inside_);
     return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // not if one rank

@@ -50,15 +50,12 @@ void ProgramFactory::check_device(const Device& shared, const CollectiveSpec& sp
 std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const Phase& phase, Binding binding,
                                                             const Numbered& numbered,
                                                             const StreamTarget& target, DeviceWork& work) {
-  const auto call_digest = static_cast<std::uint32_t>(numbered.call.history);
-  if (phase.kind == Phase::Kind::Library) {
-    check_device(library_->device(), phase.spec, target);
-    return std::make_shared<LibraryExecution>(phase.calls, binding, library_,
-                                              numbered.counters.library_slots++, call_digest, target.flags);
-  }
+  const auto history = static_cast<std::uint32_t>(numbered.call.history);
   const SchedulePtr& schedule = phase.schedule;
-  binding.scratch = keep(work, schedule->scratch_count * item_size(binding.dtype), target.device_memory);
-  binding.bounce = keep(work, schedule->bounce_count * item_size(binding.dtype), target.host_memory);
+  if (schedule) {
+    binding.scratch = keep(work, schedule->scratch_count * item_size(binding.dtype), target.device_memory);
+    binding.bounce = keep(work, schedule->bounce_count * item_size(binding.dtype), target.host_memory);
+  }
   switch (phase.kind) {
     case Phase::Kind::Messages:
       return std::make_shared<StreamExecution>(schedule, binding, transport_, target.flags);
@@ -67,9 +64,12 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const Phase& phase, 
       // Mapping memory may wait for the device.
       if (!Gate::any_holds_a_stream()) device_node_->refresh(numbered.counters.device_slots);
       return std::make_shared<PeerExecution>(schedule, binding, device_node_,
-                                             numbered.counters.device_slots++, call_digest, target.flags);
-    case Phase::Kind::Shared:
+                                             numbered.counters.device_slots++, history, target.flags);
     case Phase::Kind::Library:
+      check_device(library_->device(), phase.spec, target);
+      return std::make_shared<LibraryExecution>(phase.calls, binding, library_,
+                                                numbered.counters.nccl_slots++, history, target.flags);
+    case Phase::Kind::Shared:
       break;
   }
   fail(ErrorCode::Internal, "a device runs no phase in memory of the host");
@@ -120,7 +120,9 @@ ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& 
         check_device(library_->device(), call->spec, target);
         captured.waits = true;
         captured_by_.store(library_.get(), std::memory_order_release);
-        captured.programs.emplace_back(plan, bind(*call, Channel::Accelerator, {}, false));
+        CollectiveCall part = *call;
+        if (plan.phases->phases[0].input == Buffer::Output) part.input = part.output;
+        captured.programs.emplace_back(plan, bind(part, Channel::Accelerator, {}, false));
         continue;
       }
       why.clear();
@@ -139,8 +141,7 @@ ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& 
     fail(ErrorCode::InvalidUsage, name, ": the current stream is being captured into a graph, and group ",
          options_.group.name, " cannot replay this call: ", why,
          ". Call it outside of the graph. Only collectives of a group on one host whose devices share "
-         "memory, or have NCCL, "
-         "can be replayed");
+         "memory, or have NCCL, can be replayed");
   }
   return captured;
 }

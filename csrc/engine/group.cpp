@@ -65,14 +65,14 @@ Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel, b
   if (shut_ || failed()) return preview;
   try {
     check(calls, "preview");
-    std::set<std::string> algorithms;
+    std::set<std::string_view> algorithms;
     for (const Call& call : calls) {
       const ResolvedCall resolved = resolve(call);
       preview.bytes += resolved.bytes;
       algorithms.insert(resolved.sequences ? programs_.algorithm(spec_of(call), on_device) : "p2p");
     }
     if (!algorithms.empty()) preview.algorithm.clear();
-    for (const std::string& name : algorithms) {
+    for (const std::string_view name : algorithms) {
       if (!preview.algorithm.empty()) preview.algorithm += '+';
       preview.algorithm += name;
     }
@@ -250,13 +250,10 @@ void Group::launch(Operation& operation, const DeviceWork& work, const StreamTar
     // The group may have failed meanwhile: unblock what was launched since.
     if (operation.finished() && operation.error()) operation.release_device();
   } catch (const std::exception& e) {
-    if (operation.finished() && operation.error()) {  // why the launch was given up
-      operation.on_finished([ended = operation.shared_from_this()] { unblock_device(ended); });
-      std::rethrow_exception(operation.error());
-    }
-    const std::string text = operation.describe() + ": the device refused its part: " + e.what();
     // There is no Work to do so.
     operation.on_finished([refused = operation.shared_from_this()] { unblock_device(refused); });
+    if (operation.finished() && operation.error()) std::rethrow_exception(operation.error());  // it says why
+    const std::string text = operation.describe() + ": the device refused its part: " + e.what();
     fail_with("the group failed earlier: " + text, ErrorCode::System, true);
     engine_.carry(operation.shared_from_this(), false);  // ends it
     fail(ErrorCode::System, text);

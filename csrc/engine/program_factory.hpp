@@ -19,13 +19,14 @@
 
 namespace mpi_gdr {
 
-struct Counters {                                     // issued on one channel; equal on all ranks
-  std::uint64_t one_way = 0;                          // one-way ones with data
-  std::uint64_t slots = 0;                            // used a slot of the node's memory
-  std::uint64_t rivals = 0;                           // choose their algorithm when they begin
-  std::uint64_t device_slots = 0, library_slots = 0;  // of the node's device memory, of NCCL's flags
-  std::uint64_t all_to_alls = 0;                      // by messages
-  std::uint64_t history = 0;                          // the last CallRecord::history
+struct Counters {             // issued on one channel; equal on all ranks
+  std::uint64_t one_way = 0;  // one-way ones with data
+  std::uint64_t slots = 0;    // used a slot of the node's memory
+  std::uint64_t rivals = 0;   // choose their algorithm when they begin
+  std::uint64_t device_slots = 0;
+  std::uint64_t nccl_slots = 0;   // of its flags
+  std::uint64_t all_to_alls = 0;  // by messages
+  std::uint64_t history = 0;      // the last CallRecord::history
 };
 
 struct DeviceWork {                       // of one operation

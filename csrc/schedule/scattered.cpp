@@ -1,42 +1,37 @@
 #include "schedule/scattered.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/error.hpp"
 #include "schedule/rewrite.hpp"
 
 namespace mpi_gdr {
+
+PieceMap::PieceMap(Pieces pieces) : pieces_(std::move(pieces)) {
+  for (const Piece& piece : pieces_) {
+    begins_.push_back(total_);
+    total_ += piece.count;
+  }
+}
+
+std::uint64_t PieceMap::moved(std::uint64_t element) const {
+  const std::size_t k = piece_of(element);
+  return pieces_[k].offset + (element - begins_[k]);
+}
+
+std::uint64_t PieceMap::run(std::uint64_t element) const {
+  const std::size_t k = piece_of(element);
+  return begins_[k] + pieces_[k].count - element;
+}
+
+std::size_t PieceMap::piece_of(std::uint64_t element) const {
+  MPI_GDR_CHECK(element < total_);
+  const auto behind = std::upper_bound(begins_.begin(), begins_.end(), element);
+  return static_cast<std::size_t>(behind - begins_.begin()) - 1;  // the last match: others are empty pieces
+}
+
 namespace {
-
-class Map {
- public:
-  explicit Map(const Pieces& pieces) : pieces_(pieces) {
-    for (const Piece& piece : pieces) {
-      begins_.push_back(total_);
-      total_ += piece.count;
-    }
-  }
-  std::uint64_t moved(std::uint64_t element) const {
-    const std::size_t k = piece_of(element);
-    return pieces_[k].offset + (element - begins_[k]);
-  }
-  // Number of contiguous elements from this one on.
-  std::uint64_t run(std::uint64_t element) const {
-    const std::size_t k = piece_of(element);
-    return begins_[k] + pieces_[k].count - element;
-  }
-
- private:
-  std::size_t piece_of(std::uint64_t element) const {
-    MPI_GDR_CHECK(element < total_);
-    const auto behind = std::upper_bound(begins_.begin(), begins_.end(), element);
-    return static_cast<std::size_t>(behind - begins_.begin()) - 1;  // the last match: others are empty pieces
-  }
-
-  const Pieces& pieces_;
-  std::vector<std::uint64_t> begins_;
-  std::uint64_t total_ = 0;
-};
 
 class PieceWriter {
  public:
@@ -56,20 +51,20 @@ class PieceWriter {
   }
 
  private:
-  const Map* map(Buffer buffer, int owner) const {
-    const std::vector<Map>& maps = buffer == Buffer::Input ? input_ : output_;
+  const PieceMap* map(Buffer buffer, int owner) const {
+    const std::vector<PieceMap>& maps = buffer == Buffer::Input ? input_ : output_;
     if ((buffer != Buffer::Input && buffer != Buffer::Output) || maps.empty()) return nullptr;
     return &maps[std::min(static_cast<std::size_t>(owner < 0 ? rank_ : owner), maps.size() - 1)];
   }
-  static std::uint64_t moved(const Map* map, std::uint64_t element) {
+  static std::uint64_t moved(const PieceMap* map, std::uint64_t element) {
     return map ? map->moved(element) : element;
   }
   std::uint64_t run(const Slice& slice, std::uint64_t at) const {
     std::uint64_t length = slice.count - at;
-    if (const Map* const own = map(slice.buffer, slice.owner))
+    if (const PieceMap* const own = map(slice.buffer, slice.owner))
       length = std::min(length, own->run(slice.offset + at));
     const Original* const other = from_.original(slice);
-    if (const Map* const its = other ? map(other->buffer, slice.owner) : nullptr)
+    if (const PieceMap* const its = other ? map(other->buffer, slice.owner) : nullptr)
       length = std::min(length, its->run(other->offset + at));
     return length;
   }
@@ -104,7 +99,7 @@ class PieceWriter {
   const Schedule& from_;
   const int rank_;
   const std::vector<int>& ranks_;
-  const std::vector<Map> input_, output_;
+  const std::vector<PieceMap> input_, output_;
   ScheduleWriter writer_;
 };
 

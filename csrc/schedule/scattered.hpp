@@ -1,6 +1,7 @@
 // Maps schedules onto buffers in several pieces, such as the blocks of one node's ranks in a group's Output.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -12,6 +13,21 @@ struct Piece {
   std::uint64_t offset = 0, count = 0;  // elements
 };
 using Pieces = std::vector<Piece>;
+
+// From elements of a buffer without gaps to those of its pieces. Throws Internal beyond the end.
+class PieceMap {
+ public:
+  explicit PieceMap(Pieces pieces);
+  std::uint64_t moved(std::uint64_t element) const;
+  std::uint64_t run(std::uint64_t element) const;  // number of contiguous elements from this one on
+
+ private:
+  std::size_t piece_of(std::uint64_t element) const;
+
+  Pieces pieces_;
+  std::vector<std::uint64_t> begins_;
+  std::uint64_t total_ = 0;
+};
 
 // Pieces by rank of the schedule, or one entry for all; `ranks`: new numbers of its ranks. Empty: unchanged.
 struct Scattered {

@@ -7,16 +7,14 @@
 namespace mpi_gdr {
 
 nccl::Communicator::Arguments arguments_of(const Binding& binding) {
-  // Without an input a call is in place.
-  return {binding.input ? binding.input : binding.output, binding.output, binding.dtype, binding.op,
-          binding.factor};
+  return {binding.input, binding.output, binding.dtype, binding.op, binding.factor};
 }
 
 LibraryExecution::LibraryExecution(std::shared_ptr<const std::vector<LibraryCall>> calls,
                                    const Binding& binding, std::shared_ptr<nccl::Communicator> communicator,
                                    std::uint64_t use, std::uint32_t call,
                                    std::shared_ptr<StreamFlagPool> flags)
-    : NodeProgram(1, binding, communicator->node(), use, call, std::move(flags)),
+    : NodeProgram(0, binding, communicator->node(), use, call, std::move(flags)),
       calls_(std::move(calls)),
       communicator_(std::move(communicator)) {}
 

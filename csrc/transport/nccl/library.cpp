@@ -9,7 +9,7 @@ namespace {
 constexpr int kOldest = 21901;
 
 struct Found {
-  Library library;
+  Library functions;
   std::string why;  // "": usable
 };
 
@@ -22,15 +22,15 @@ Found find() {
     found.why = "this process has loaded no NCCL";
     return found;
   }
-  Library& library = found.library;
-#define FUNCTION(result, function, ...)                                                          \
-  library.function = reinterpret_cast<result (*)(__VA_ARGS__)>(::dlsym(file, "nccl" #function)); \
-  if (!library.function && found.why.empty()) found.why = "this process's NCCL has no nccl" #function;
+  Library& functions = found.functions;
+#define FUNCTION(result, function, ...)                                                            \
+  functions.function = reinterpret_cast<result (*)(__VA_ARGS__)>(::dlsym(file, "nccl" #function)); \
+  if (!functions.function && found.why.empty()) found.why = "this process's NCCL has no nccl" #function;
   MPI_GDR_NCCL_FUNCTIONS(FUNCTION)
 #undef FUNCTION
   if (!found.why.empty()) return found;
-  if (library.GetVersion(&library.version) != kSuccess || library.version < kOldest)
-    found.why = "NCCL " + version_text(library.version) + " is older than " + version_text(kOldest);
+  if (functions.GetVersion(&functions.version) != kSuccess || functions.version < kOldest)
+    found.why = "NCCL " + version_text(functions.version) + " is older than " + version_text(kOldest);
   return found;
 }
 
@@ -39,7 +39,7 @@ Found find() {
 const Library* find_library(std::string& why) {
   static const Found found = find();
   why = found.why;
-  return why.empty() ? &found.library : nullptr;
+  return why.empty() ? &found.functions : nullptr;
 }
 
 std::string version_text(int version) {
