@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sched.h>
-
 #include <chrono>
 #include <thread>
 
@@ -32,14 +30,15 @@ class Backoff {
     const auto now = Crowding::Clock::now();
     if (since_ == Crowding::Clock::time_point{}) {
       since_ = now;
+      yields_.begin();
       crowding_.missed();
     }
     const bool counted = crowding_.counted();
     const bool crowded = counted ? crowding_.slices(now) : crowding_.shared(now);
     const auto patience = bell.flag && crowded ? kCrowdedYields : counted ? kYields : kLongYields;
     if (now - since_ < patience) {
-      sched_yield();
-      crowding_.yielded(now, Crowding::Clock::now());
+      yields_.yield(crowding_);
+      if (!crowding_.shared(now)) idle_ = 0;  // each yield makes the next polls slower
     } else {
       rest(bell, kNap);
     }
@@ -55,7 +54,9 @@ class Backoff {
   static constexpr std::chrono::microseconds kYields{500}, kCrowdedYields{25};
   static constexpr std::chrono::microseconds kNap{50};
   Crowding& crowding_;
-  int idle_ = 0, spins_ = 0;           // polls without progress; how many of them spin
+  Yields yields_;
+  // Polls without progress, since the last yield where the cores are not shared; how many of them spin.
+  int idle_ = 0, spins_ = 0;
   Crowding::Clock::time_point since_;  // of yielding; the epoch: not yet
 };
 

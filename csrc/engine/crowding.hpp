@@ -1,6 +1,9 @@
 // Whether this process shares its cores: counted at the start, and measured, as counts miss containers.
 #pragma once
 
+#include <sched.h>
+#include <sys/resource.h>
+
 #include <atomic>
 #include <chrono>
 
@@ -12,9 +15,13 @@ class Crowding {  // one per engine; thread-safe
   explicit Crowding(bool counted) : counted_(counted) {}  // `counted`: more ranks than cores.
   bool counted() const { return counted_; }
 
-  void yielded(Clock::time_point begin, Clock::time_point end) {
-    if (end - begin > kAlone) remember(shared_until_, end + kRemembered);
+  // A yield of a thread; `switched`: another thread took the core. An interrupt makes a yield long, too, and
+  // the kernel's threads come one at a time.
+  void yielded(Clock::time_point begin, Clock::time_point end, bool switched) {
     if (end - begin > kSlice) remember(slices_until_, end + kRemembered);
+    const bool again = switched && before(begin, switched_until_);
+    if (switched) remember(switched_until_, end + kSlice);
+    if (again || end - begin > kSlice) remember(shared_until_, end + kRemembered);
   }
   // Another thread wants the cores; slices(): and keeps them for whole time slices.
   bool shared(Clock::time_point now) const { return counted_ || before(now, shared_until_); }
@@ -38,15 +45,37 @@ class Crowding {  // one per engine; thread-safe
     return now.time_since_epoch().count() < until.load(std::memory_order_relaxed);
   }
 
-  // Longer than a yield without a taker, shorter than two process switches.
-  static constexpr std::chrono::microseconds kAlone{2};
   // Shorter than any Linux time slice, longer than a rank's work between two waits.
   static constexpr std::chrono::microseconds kSlice{1000};
   static constexpr std::chrono::milliseconds kRemembered{20};
   static constexpr unsigned kTryAgain = 16;
   const bool counted_;
-  Until shared_until_{0}, slices_until_{0};
+  Until shared_until_{0}, slices_until_{0}, switched_until_{0};
   std::atomic<unsigned> misses_{0};
+};
+
+class Yields {  // of one thread while it waits
+ public:
+  void begin() { switches_ = switches(); }
+  void yield(Crowding& crowding) {
+    const Crowding::Clock::time_point begin = Crowding::Clock::now();
+    sched_yield();
+    const Crowding::Clock::time_point end = Crowding::Clock::now();
+    const long before = switches_;
+    if (end - begin > kAlone) switches_ = switches();
+    crowding.yielded(begin, end, switches_ != before);
+  }
+
+ private:
+  static long switches() {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nivcsw;
+  }
+
+  // Longer than a yield without a taker, shorter than two process switches.
+  static constexpr std::chrono::microseconds kAlone{2};
+  long switches_ = 0;  // to threads that wanted the core
 };
 
 }  // namespace mpi_gdr

@@ -1,7 +1,6 @@
 #include "engine/progress_thread.hpp"
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -104,6 +103,8 @@ void ProgressThread::nap(nanoseconds duration, Rest rest) {
 
 void ProgressThread::poll_until_idle() {
   microseconds pause = kShortestNap;
+  Yields yields;
+  yields.begin();
   nanoseconds last_move = read(CLOCK_MONOTONIC) - kHandOver;
   while (work_.outstanding.background() > 0 && !stopping_.load(std::memory_order_acquire)) {
     const bool urgent = work_.outstanding.urgent() > 0;
@@ -134,8 +135,7 @@ void ProgressThread::poll_until_idle() {
       if (now - last_move > (naps_soon(begin) ? kCrowdedQuiet : kQuiet)) {
         rest(bell, kShortestNap);
       } else {
-        sched_yield();
-        work_.crowding.yielded(begin, Clock::now());
+        yields.yield(work_.crowding);
       }
     }
   }

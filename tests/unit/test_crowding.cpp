@@ -8,17 +8,28 @@ namespace {
 
 const Crowding::Clock::time_point kBegin(1h);
 
+void switch_twice(Crowding& crowding, std::chrono::milliseconds at = {}) {
+  for (int i = 0; i < 2; ++i) crowding.yielded(kBegin + at + i * 20us, kBegin + at + i * 20us + 10us, true);
+}
+
 }  // namespace
 
 TEST(yields_without_another_process_are_ignored) {
   Crowding crowding(false);
-  for (int i = 0; i < 1000; ++i) crowding.yielded(kBegin + i * 1us, kBegin + i * 1us + 500ns);
-  CHECK(!crowding.shared(kBegin + 1ms) && !crowding.slices(kBegin + 1ms) && crowding.spins(kBegin + 1ms));
+  for (int i = 0; i < 1000; ++i) crowding.yielded(kBegin + i * 1us, kBegin + i * 1us + 500ns, false);
+  crowding.yielded(kBegin + 1ms, kBegin + 1ms + 50us, false);  // an interrupt
+  CHECK(!crowding.shared(kBegin + 2ms) && !crowding.slices(kBegin + 2ms) && crowding.spins(kBegin + 2ms));
 }
 
-TEST(a_yield_to_another_process_is_remembered_for_a_while) {
+TEST(short_work_of_the_kernel_now_and_then_is_no_neighbour) {
   Crowding crowding(false);
-  crowding.yielded(kBegin, kBegin + 10us);
+  for (int i = 0; i < 10; ++i) crowding.yielded(kBegin + i * 4ms, kBegin + i * 4ms + 10us, true);
+  CHECK(!crowding.shared(kBegin + 37ms));
+}
+
+TEST(yields_to_another_process_are_remembered_for_a_while) {
+  Crowding crowding(false);
+  switch_twice(crowding);
   CHECK(crowding.shared(kBegin + 10us) && crowding.shared(kBegin + 19ms));
   CHECK(!crowding.slices(kBegin + 10us));
   CHECK(!crowding.shared(kBegin + 21ms));  // the neighbour has left
@@ -26,9 +37,9 @@ TEST(a_yield_to_another_process_is_remembered_for_a_while) {
 
 TEST(a_yield_that_cost_a_time_slice_is_distinguished) {
   Crowding crowding(false);
-  crowding.yielded(kBegin, kBegin + 3ms);
+  crowding.yielded(kBegin, kBegin + 3ms, true);
   CHECK(crowding.shared(kBegin + 4ms) && crowding.slices(kBegin + 4ms));
-  crowding.yielded(kBegin + 20ms, kBegin + 20ms + 10us);
+  switch_twice(crowding, 20ms);
   CHECK(crowding.shared(kBegin + 24ms) && !crowding.slices(kBegin + 24ms));
 }
 
@@ -47,7 +58,7 @@ TEST(waits_spin_where_no_rank_shares_the_cores) {
 
 TEST(on_shared_cores_waits_spin_while_that_succeeds) {
   Crowding crowding(false);
-  crowding.yielded(kBegin, kBegin + 10us);
+  switch_twice(crowding);
   const auto now = kBegin + 1ms;
   for (int i = 0; i < 100; ++i) {
     CHECK(crowding.spins(now));
