@@ -7,6 +7,7 @@ a variable, and an instruction a statement with the line number that it has in t
 A line of PTX that is not supported is an error, which quotes the line. Without ptxas, a kernel has the most
 registers that let the blocks of .minnctapersm be resident at once."""
 
+import functools
 import re
 import subprocess
 import sys
@@ -106,6 +107,15 @@ def aligned(at: int, to: int) -> int:
     return -(-at // to) * to
 
 
+@functools.cache
+def form_of(name: str, operand_count: int) -> str:
+    for pattern, form in INSTRUCTIONS:
+        match = re.fullmatch(pattern, name)
+        if match and operand_count == len(set(re.findall(r"\{\d\}", form))):
+            return match.expand(form)
+    raise Unknown
+
+
 class Translator:
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
@@ -176,11 +186,7 @@ class Translator:
         for pattern, function in ORDER:
             if re.fullmatch(pattern, name) and not args:
                 return f"{function}({self.thread_at(function.partition('<')[0])})"
-        for pattern, form in INSTRUCTIONS:
-            match = re.fullmatch(pattern, name)
-            if match and len(args) == len(set(re.findall(r"\{\d\}", form))):
-                return match.expand(form).format(*(self.operand(arg) for arg in args))
-        raise Unknown
+        return form_of(name, len(args)).format(*(self.operand(arg) for arg in args))
 
     def thread_at(self, kind: str) -> str:
         """C++ for the thread, which first records the number of this instruction among its kind."""
