@@ -29,7 +29,7 @@ class Backoff {
     if (idle_++ < spins_) return;  // without reading the clock
     const auto now = Crowding::Clock::now();
     if (since_ == Crowding::Clock::time_point{}) {
-      since_ = now;
+      since_ = yielded_ = now;
       yields_.begin();
       crowding_.missed();
     }
@@ -37,9 +37,10 @@ class Backoff {
     const bool crowded = counted ? crowding_.slices(now) : crowding_.shared(now);
     const auto patience = bell.flag && crowded ? kCrowdedYields : counted ? kYields : kLongYields;
     if (now - since_ < patience) {
-      yields_.yield(crowding_);
+      yielded_ = yields_.yield(crowding_, yielded_);
       if (!crowding_.shared(now)) idle_ = 0;  // each yield makes the next polls slower
     } else {
+      yielded_ = now;
       rest(bell, kNap);
     }
   }
@@ -57,7 +58,7 @@ class Backoff {
   Yields yields_;
   // Polls without progress, since the last yield where the cores are not shared; how many of them spin.
   int idle_ = 0, spins_ = 0;
-  Crowding::Clock::time_point since_;  // of yielding; the epoch: not yet
+  Crowding::Clock::time_point since_, yielded_;  // the first yield and the last; the epoch: none yet
 };
 
 }  // namespace mpi_gdr

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <utility>
 
 namespace mpi_gdr {
 
@@ -15,13 +16,14 @@ class Crowding {  // one per engine; thread-safe
   explicit Crowding(bool counted) : counted_(counted) {}  // `counted`: more ranks than cores.
   bool counted() const { return counted_; }
 
-  // A yield of a thread; `switched`: another thread took the core. An interrupt makes a yield long, too, and
-  // the kernel's threads come one at a time.
+  // A thread polled and yielded meanwhile; `switched`: and another one had its core. The kernel's threads,
+  // too, but seldom two within a time slice.
   void yielded(Clock::time_point begin, Clock::time_point end, bool switched) {
-    if (end - begin > kSlice) remember(slices_until_, end + kRemembered);
-    const bool again = switched && before(begin, switched_until_);
-    if (switched) remember(switched_until_, end + kSlice);
-    if (again || end - begin > kSlice) remember(shared_until_, end + kRemembered);
+    if (!switched) return;
+    const bool again = before(begin, switched_until_), slice = end - begin > kSlice;
+    remember(switched_until_, end + kSlice);
+    if (slice) remember(slices_until_, end + kRemembered);
+    if (slice || again) remember(shared_until_, end + kRemembered);
   }
   // Another thread wants the cores; slices(): and keeps them for whole time slices.
   bool shared(Clock::time_point now) const { return counted_ || before(now, shared_until_); }
@@ -57,13 +59,14 @@ class Crowding {  // one per engine; thread-safe
 class Yields {  // of one thread while it waits
  public:
   void begin() { switches_ = switches(); }
-  void yield(Crowding& crowding) {
-    const Crowding::Clock::time_point begin = Crowding::Clock::now();
+  // `since`: the thread has not slept from then on. Returns the time afterwards.
+  Crowding::Clock::time_point yield(Crowding& crowding, Crowding::Clock::time_point since) {
     sched_yield();
-    const Crowding::Clock::time_point end = Crowding::Clock::now();
-    const long before = switches_;
-    if (end - begin > kAlone) switches_ = switches();
-    crowding.yielded(begin, end, switches_ != before);
+    const Crowding::Clock::time_point now = Crowding::Clock::now();
+    if (now - since <= kAlone) return now;
+    const long before = std::exchange(switches_, switches());
+    crowding.yielded(since, now, switches_ != before);
+    return now;
   }
 
  private:

@@ -135,7 +135,7 @@ void ProgressThread::poll_until_idle() {
       if (now - last_move > (naps_soon(begin) ? kCrowdedQuiet : kQuiet)) {
         rest(bell, kShortestNap);
       } else {
-        yields.yield(work_.crowding);
+        yields.yield(work_.crowding, begin);
       }
     }
   }

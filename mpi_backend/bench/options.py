@@ -76,12 +76,12 @@ class Calls(NamedTuple):
 
 def calls(options: argparse.Namespace, total: int) -> Calls:
     """The defaults warm up long: where ranks share cores, the scheduler needs tens of milliseconds to even
-    out earlier processor use, and the first calls are slower."""
+    out earlier processor use; the first calls are slower, and a group tries its algorithms in them."""
     iterations, warmup = options.iters, options.warmup_iters
     if iterations is None:
         iterations = 200 if total < 1 << 20 else 40 if total == 1 << 20 else 10
     if warmup is None:
-        warmup = 500 if total < 1 << 20 else 100 if total == 1 << 20 else 5
+        warmup = 500 if total < 1 << 20 else 100 if total == 1 << 20 else 30
     return Calls(iterations, warmup, total >= REWRITE_BYTES, bool(options.check))
 
 
@@ -111,7 +111,7 @@ def parser_of_command() -> argparse.ArgumentParser:
     add("-r", "--root", type=int, default=0, metavar="RANK", help="root, where there is one (default: 0)")
     counts = "timed calls per size (default: 200 below 1 MiB, then 40, above it 10)"
     add("-n", "--iters", type=positive, metavar="N", help=counts)
-    add("-w", "--warmup_iters", type=int, metavar="N", help="calls before them (default: 500, 100 or 5)")
+    add("-w", "--warmup_iters", type=int, metavar="N", help="calls before them (default: 500, 100 or 30)")
     add("-c", "--check", type=int, choices=(0, 1), default=1, help="check the result (default: 1)")
     add("-g", "--ngpus", type=int, default=1, metavar="1", help="of nccl-tests; a rank has one device here")
     add("--backend", default="mpi-gdr", help="mpi-gdr, gloo, another that torch knows; mpi: bare MPI")

@@ -58,7 +58,7 @@ def run_collective(
         "memory": options.memory,
         "protocol": {
             "iterations": options.iters or "200, 40 or 10",
-            "warmup": "500, 100 or 5" if options.warmup_iters is None else options.warmup_iters,
+            "warmup": "500, 100 or 30" if options.warmup_iters is None else options.warmup_iters,
             "touch_bytes": REWRITE_BYTES,
             "time": "max over ranks of the mean per call",
             "processes_of_limit": limit.active if limit else None,

@@ -17,8 +17,8 @@ void switch_twice(Crowding& crowding, std::chrono::milliseconds at = {}) {
 TEST(yields_without_another_process_are_ignored) {
   Crowding crowding(false);
   for (int i = 0; i < 1000; ++i) crowding.yielded(kBegin + i * 1us, kBegin + i * 1us + 500ns, false);
-  crowding.yielded(kBegin + 1ms, kBegin + 1ms + 50us, false);  // an interrupt
-  CHECK(!crowding.shared(kBegin + 2ms) && !crowding.slices(kBegin + 2ms) && crowding.spins(kBegin + 2ms));
+  crowding.yielded(kBegin + 1ms, kBegin + 4ms, false);  // interrupts
+  CHECK(!crowding.shared(kBegin + 4ms) && !crowding.slices(kBegin + 4ms) && crowding.spins(kBegin + 4ms));
 }
 
 TEST(short_work_of_the_kernel_now_and_then_is_no_neighbour) {
