@@ -75,8 +75,6 @@ def run(options: argparse.Namespace, backend: str) -> list[dict[str, dict[str, f
     mine = [sys.executable, __file__, "--backend", backend, "--begin", str(begin)]
     mine += ["--seconds", str(options.seconds), "--sizes", options.sizes]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if backend == "mpi" and options.jobs * options.ranks > len(os.sched_getaffinity(0)):
-        env["MPIR_CVAR_DEVICE_COLLECTIVES"] = "none"  # they spin without yielding the core
     command = [os.path.join(os.path.dirname(sys.executable), "mpiexec"), "-n", str(options.ranks), *mine]
     jobs = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE) for _ in range(options.jobs)]
     outputs = [job.communicate(timeout=600)[0].decode() for job in jobs]
