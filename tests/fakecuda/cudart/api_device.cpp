@@ -1,4 +1,5 @@
 // Devices, contexts of the runtime, and errors.
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 
@@ -22,7 +23,10 @@ int failure_of(const char* call) {
   count_call(call);
   if (refuses(call)) return cudaErrorUnknown;
   const Settings& settings = Settings::get();
-  return settings.fails == call ? static_cast<int>(settings.fails_with) : 0;
+  if (settings.fails != call) return 0;
+  static std::atomic<std::uint64_t> calls{0};
+  const std::uint64_t number = calls.fetch_add(1, std::memory_order_relaxed) + 1;
+  return settings.fails_at == 0 || settings.fails_at == number ? static_cast<int>(settings.fails_with) : 0;
 }
 
 cudaError_t usable(const char* call) {

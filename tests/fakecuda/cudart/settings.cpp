@@ -61,6 +61,7 @@ const Settings& Settings::get() {
                                  .late = number("LATE", ~std::uint64_t{0}),
                                  .seed = number("SEED", 1),
                                  .fails = text("FAILS"),
+                                 .fails_at = number("FAILS_AT", 0),
                                  .fails_with = number("FAILS_WITH", cudaErrorUnknown),
                                  .deferred = number("DEFERRED", 1)};
   return settings;

@@ -45,7 +45,8 @@ struct Settings {
   std::uint64_t delay_us;         // DELAY_US, most random delay before each item
   std::uint64_t late;             // LATE, the hardware queues that delay: a bit each
   std::uint64_t seed;             // SEED
-  std::string fails;              // FAILS, an API function whose calls all fail
+  std::string fails;              // FAILS, an API function whose calls fail
+  std::uint64_t fails_at;         // FAILS_AT, only its call of this number, from 1; 0: all
   std::uint64_t fails_with;       // FAILS_WITH, with this error
   std::uint64_t deferred;         // DEFERRED, 0: torch's operators wait for the stream and run on the host
 
