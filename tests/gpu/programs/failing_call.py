@@ -59,5 +59,5 @@ try:
         message()
     dist.destroy_process_group()
 except Exception as error:  # of torch's operators, too
-    print(f"error: {error}", flush=True)
+    print(f"error: {str(error).splitlines()[0]}", flush=True)
     os._exit(7)
