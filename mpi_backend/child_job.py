@@ -29,7 +29,7 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _prctl = ctypes.CDLL(None).prctl
 
 
-def end_with(parent: int) -> None:
+def terminate_with_parent(parent: int) -> None:
     """In a child: requests SIGTERM when its parent ends, even by SIGKILL."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # the parent ended before the request
@@ -40,14 +40,14 @@ def end_with(parent: int) -> None:
 def started(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen[str]]:
     """Runs `mpi-gdr run ARGUMENTS` without standard input. Leaving the block waits for the job; an exception
     in it, such as a signal's, ends the job."""
-    with signals_raise():
+    with raise_on_signals():
         job = subprocess.Popen(
             mpi_gdr("run", *arguments),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             text=True,
             errors="replace",
-            preexec_fn=functools.partial(end_with, os.getpid()),
+            preexec_fn=functools.partial(terminate_with_parent, os.getpid()),
             **popen,
         )
         try:
@@ -79,7 +79,7 @@ def end(job: subprocess.Popen[str]) -> None:
 
 
 @contextlib.contextmanager
-def signals_raise() -> Iterator[None]:
+def raise_on_signals() -> Iterator[None]:
     """Makes SIGTERM and SIGHUP raise SystemExit, as SIGINT raises KeyboardInterrupt."""
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -112,12 +112,12 @@ def run(arguments: Sequence[str], env: Mapping[str, str] | None = None, bar: Bar
             if bar is None:
                 sys.stdout.write(line)
                 sys.stdout.flush()
-            elif not moves(bar, line):
+            elif not show_if_progress(bar, line):
                 bar.print(line.rstrip("\n"), sys.stdout)
     return status_of(job)
 
 
-def moves(bar: Bar, line: str) -> bool:
+def show_if_progress(bar: Bar, line: str) -> bool:
     """Whether the line comes from report_progress(); if so, the bar shows it."""
     if found := PROGRESS.search(line):
         bar.show(int(found[1]), int(found[2]), found[3])

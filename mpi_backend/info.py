@@ -125,7 +125,7 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
         report["extension"]["error"] = str(error)
         return report
     report["extension"]["path"] = _C.__file__
-    bad, report["warnings"] = take_out_bad_variables(_C.env_problems(), os.environ)
+    bad, report["warnings"] = remove_invalid_variables(_C.env_problems(), os.environ)
     report["errors"] = [f"{text}; treated as not set below" for text in bad]
 
     def part(ask: Callable[[], None]) -> None:
@@ -165,7 +165,7 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
     return report
 
 
-def take_out_bad_variables(
+def remove_invalid_variables(
     problems: list[EnvProblem], env: MutableMapping[str, str]
 ) -> tuple[list[str], list[str]]:
     """(messages on invalid values, messages on unknown names). Removes invalid values from `env`, because the

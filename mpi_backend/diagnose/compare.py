@@ -236,7 +236,7 @@ def findings(job: Job) -> list[Finding]:
     return sorted(found + _messages(job), key=lambda f: f.time)
 
 
-def lateness(job: Job) -> dict[int, float]:
+def median_lateness(job: Job) -> dict[int, float]:
     """{rank: median seconds by which it called its collectives later than the first rank}.
 
     Clocks of different nodes may differ by more than that.

@@ -112,7 +112,7 @@ def run_rank(options: argparse.Namespace) -> int:
     report: Report = {
         "info": rank_command.summary("mpi-gdr"),
         "device": str(device),
-        "forced": forced(os.environ),
+        "forced": forcing_variables(os.environ),
         "operations": results,
         "ok": False,
     }
@@ -149,7 +149,7 @@ def run_rank(options: argparse.Namespace) -> int:
     return 0 if report["ok"] else 1
 
 
-def forced(env: Mapping[str, str]) -> dict[str, str]:
+def forcing_variables(env: Mapping[str, str]) -> dict[str, str]:
     """Variables that override the table's choices."""
     return {
         name: value

@@ -20,13 +20,13 @@ from pathlib import Path
 from .. import child_job, rank_command
 from ..bar import Bar
 from ..bench.options import COLLECTIVES as ALL_COLLECTIVES
-from ..command_line import Parser, names_among
+from ..command_line import Parser, parse_names
 from .table import JobResult
 
 # A single algorithm of all_to_all supports uneven splits, and messages have none to choose.
 COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name not in ("all_to_all", "sendrecv"))
 DTYPES = ("float32", "bfloat16", "int32")
-MOST_LOAD = 0.5  # load average
+MAX_LOAD = 0.5  # load average
 # Variables that would override the algorithm under measurement.
 UNWANTED = re.compile(r"MPI_GDR_(\w+_ALGO|SELECT|TUNING|BITS)$")
 
@@ -141,7 +141,7 @@ def rank_counts(text: str) -> list[int]:
 
 def names_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     """Parser of some of `known`, separated by commas."""
-    return lambda text: tuple(names_among(text, known))
+    return lambda text: tuple(parse_names(text, known))
 
 
 # ---- jobs -------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def run_job(
     output = ""
     with Bar(f"{ranks} ranks") as bar, started as job:
         for line in job.stdout or ():
-            if not child_job.moves(bar, line):
+            if not child_job.show_if_progress(bar, line):
                 output += line
     return child_job.status_of(job), output
 
@@ -250,4 +250,4 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult
 
 def is_loaded(options: argparse.Namespace) -> bool:
     """Whether other programs ran when the command began, which distorts the choices."""
-    return options.load > MOST_LOAD
+    return options.load > MAX_LOAD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .table import MOST, Curve, JobResult, allows_native, size_text
+from .table import MAX_BYTES, Curve, JobResult, allows_native, size_text
 
 
 def summary(results: list[JobResult], curves: list[Curve], library_order: bool) -> list[str]:
@@ -23,7 +23,7 @@ def summary(results: list[JobResult], curves: list[Curve], library_order: bool) 
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             text = f"{mean:.2f}x, {min(ratios):.2f}..{max(ratios):.2f}"
         choice = ", ".join(
-            algorithm if end == MOST else f"{algorithm} to {size_text(end)}"
+            algorithm if end == MAX_BYTES else f"{algorithm} to {size_text(end)}"
             for _, end, algorithm in curve.segments()
         )
         lines.append(f"{curve.collective:<16}{curve.ranks:>5}  {curve.dtype:<9} {text:<28} {choice}")

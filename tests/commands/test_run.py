@@ -48,7 +48,7 @@ def mpi_gdr(*arguments, env=None, cwd=None):
     (["-n", "2", "-genv", "A", "1", "--", "x.py", "--", "b"], 2, ["-genv", "A", "1"],
      ["x.py", "--", "b"]),
 )  # fmt: skip
-def test_where_our_options_end(argv, n, launcher_options, program):
+def test_options_after_the_script_belong_to_it(argv, n, launcher_options, program):
     options, for_launcher, rest = run.parse(argv)
     assert (options.n, for_launcher, rest) == (n, launcher_options, program)
 
@@ -271,8 +271,10 @@ def test_signals_reach_the_launcher(launcher, signum):
     mpiexec = launcher("HYDRA", "echo ready; exec sleep 60")
     command = [*MPI_GDR, "run", "-n", "2", "--mpiexec", mpiexec, "/bin/true"]
     # Shells start background programs, such as these tests, with SIGINT ignored.
-    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **heeds) as process:
+    default_sigint = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **default_sigint
+    ) as process:
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signum)
         assert process.wait(timeout=60) == -signum

@@ -115,8 +115,8 @@ def test_info_shows_where_choices_come_from(tmp_path):
 
 
 def point(size, built_in="ring", dtype="float32", collective="all_reduce", whole=None, **medians):
-    of = {"collective": collective, "dtype": dtype, "bytes": size, "whole": whole or size}
-    return of | {"built_in": built_in, "median_us": medians, "quartile_us": medians}
+    result = {"collective": collective, "dtype": dtype, "bytes": size, "whole": whole or size}
+    return result | {"built_in": built_in, "median_us": medians, "quartile_us": medians}
 
 
 def result_of(*points, ranks=2, reach="all"):

@@ -41,7 +41,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_finds(tmp_path, fault):
+def test_a_wrong_result_is_found(tmp_path, fault):
     body, message = FAULTS[fault]
     program = tmp_path / "faulty.py"
     program.write_text(f"""

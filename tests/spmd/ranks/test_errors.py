@@ -223,7 +223,7 @@ def test_split_sizes(rank, size):
             dist.all_to_all_single(torch.empty(size + 1), torch.ones(size + 1))
 
 
-def test_group_that_was_destroyed(size):
+def test_a_destroyed_group_raises(size):
     group = dist.new_group()
     backend = group._get_backend(torch.device("cpu"))
     dist.destroy_process_group(group)

@@ -154,7 +154,7 @@ def test_in_place_all_gather_and_reduce_scatter(rank, size):
 
 @pytest.mark.algorithms
 @pytest.mark.smoke
-def test_barrier_holds_everyone(rank, size):
+def test_barrier_waits_for_all_ranks(rank, size):
     """No rank leaves a barrier before the last has arrived, by the host's common clock."""
 
     def of_all(moment):
