@@ -359,12 +359,10 @@ def markdown(found: JobResults) -> list[str]:
 
     reports = found["contenders"]
     ours = reports["mpi-gdr"]
-    others = [contender for contender in reports if contender != "mpi-gdr"]
+    others = [name for name in reports if name != "mpi-gdr"]
     unit, faster = ours[0]["unit"], ours[0]["unit"] != "us"
-    heads = ["bytes", *(f"{NAMES[contender]} {unit}" for contender in reports)]
-    heads += [
-        f"mpi-gdr / {NAMES[contender]}" if faster else f"{NAMES[contender]} / mpi-gdr" for contender in others
-    ]
+    heads = ["bytes", *(f"{NAMES[name]} {unit}" for name in reports)]
+    heads += [f"mpi-gdr / {NAMES[name]}" if faster else f"{NAMES[name]} / mpi-gdr" for name in others]
     window = f", window {ours[0]['window']}" if faster else ""
     lines = [
         f"{found['benchmark']}, {found['ranks']} ranks{window}, {found['rounds']} rounds; "
@@ -374,13 +372,10 @@ def markdown(found: JobResults) -> list[str]:
         "|--:" * len(heads) + "|",
     ]
     for i, row in enumerate(ours[0]["rows"]):
-        values = {
-            contender: [report["rows"][i]["value"] for report in by_round]
-            for contender, by_round in reports.items()
-        }
+        values = {name: [r["rows"][i]["value"] for r in by_round] for name, by_round in reports.items()}
         cells = [str(row["bytes"]), *(spread(numbers) for numbers in values.values())]
-        for contender in others:
-            pairs = zip(values["mpi-gdr"], values[contender], strict=True)
+        for name in others:
+            pairs = zip(values["mpi-gdr"], values[name], strict=True)
             cells.append(spread([a / b if faster else b / a for a, b in pairs]))
         lines.append(f"| {' | '.join(cells)} |")
     return lines

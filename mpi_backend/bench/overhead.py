@@ -174,14 +174,10 @@ def markdown(found: JobResults) -> list[str]:
         "|---|" + "--:|" * (len(heads) - 1),
     ]
     for row in reports["mpi-gdr"][0]["collectives"]:
-        ours = {
-            key: values_by_round(reports, "mpi-gdr", row, key)
-            for key in ("issue_us", "issue_and_wait_us", "sync_us")
-        }
+        keys = ("issue_us", "issue_and_wait_us", "sync_us")
+        ours = {key: by_round(reports, "mpi-gdr", row, key) for key in keys}
         cells = [row, *(spread(values) for values in ours.values())]
-        others = [
-            values_by_round(reports, other, row, "sync_us") for other in ("fake", "mpi") if other in reports
-        ]
+        others = [by_round(reports, other, row, "sync_us") for other in ("fake", "mpi") if other in reports]
         cells += [spread(values) for values in others]
         beyond = statistics.median(ours["sync_us"])
         for values in others if "fake" in reports else []:
@@ -191,7 +187,7 @@ def markdown(found: JobResults) -> list[str]:
     return lines
 
 
-def values_by_round(
+def by_round(
     reports: Mapping[str, Sequence[Mapping[str, Any]]], contender: str, row: str, key: str
 ) -> list[float]:
     """`key` of a contender's row, by round."""

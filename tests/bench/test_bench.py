@@ -78,14 +78,6 @@ def test_a_table_of_markdown_in_columns_as_wide_as_the_terminal():
     assert "--json" in narrow[6]
 
 
-def test_a_rank_has_one_device(capsys):
-    parser = options.parser_of_command()
-    options.check_options(parser, parser.parse_args(["all_reduce", "-g", "1"]))
-    with pytest.raises(SystemExit):
-        options.check_options(parser, parser.parse_args(["all_reduce", "-g", "2"]))
-    assert "-g 2: a rank has one device" in capsys.readouterr().err
-
-
 def test_mpi_is_left_out_where_it_has_no_such_reduction():
     arguments = ("--sizes", "64", "-n", "2", "-d", "float8_e5m2", "--backend", "mpi")
     reduction, movement = json_of("bench", "-n", "2", "all_reduce,all_gather", *arguments)["reports"]
@@ -98,7 +90,7 @@ def test_mpi_is_left_out_where_it_has_no_such_reduction():
 
 @pytest.mark.parametrize("op", ["prod", "avg"])
 def test_other_operations_and_types(op):
-    found = json_of("bench", "-n", "3", "reduce_scatter", *QUICK, "-d", "bfloat16", "-o", op)
+    found = json_of("bench", "-n", "3", "reduce_scatter", *QUICK, "-g", "1", "-d", "bfloat16", "-o", op)
     assert found["wrong"] == 0
     assert all(row["bytes"] % 6 == 0 and row["count"] == row["bytes"] // 6 for row in found["rows"])
 
@@ -192,6 +184,7 @@ def test_device_benchmark_on_the_cpu():
     ("argv", "message"),
     (["all_reduce", "-b", "1M", "-e", "1K"], "-b 1048576"),
     (["all_reduce", "-f", "1"], "-f 1"),
+    (["all_reduce", "-g", "2"], "-g 2: a rank has one device"),
     (["all_reduce", "-d", "bool", "-o", "avg"], "avg"),
     (["all_reduce", "--memory", "group", "--backend", "gloo"], "--memory group: expected"),
     (["all_reduce", "--backend", "mpi", "--device", "cuda"], "--backend mpi: expected"),

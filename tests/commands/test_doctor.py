@@ -22,6 +22,7 @@ from support.sites import (
     WORKS,
     extension,
     found,
+    levels,
     only,
     raise_timeout,
     site,
@@ -131,11 +132,10 @@ def test_the_stores_port(tmp_path):
         return found(start.check_rendezvous, tmp_path, **usual | known)[1:]
 
     assert query() == []
-    assert [f.level for f in query(explain_listen_error=lambda port: "in use" if port == 29500 else "")] == [
-        "bad"
-    ]
-    taken = query(explain_listen_error=lambda port: "in use", endpoint=COMPUTED)
-    assert [f.level for f in taken] == ["remark"] and "takes another one" in taken[0].cost
+    (refused,) = query(explain_listen_error=lambda port: "in use" if port == 29500 else "")
+    assert refused.level == "bad"
+    (taken,) = query(explain_listen_error=lambda port: "in use", endpoint=COMPUTED)
+    assert taken.level == "remark" and "takes another one" in taken.cost
     assert query(endpoint=Endpoint("n1", "no", False))[0].what == "MASTER_PORT=no is not a port"
     agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
     assert query(env=agent, explain_listen_error=lambda port: "in use") == []
@@ -143,9 +143,7 @@ def test_the_stores_port(tmp_path):
 
 def test_a_job_on_several_nodes_has_a_secret(tmp_path):
     assert "SECRET" in found(start.check_rendezvous, tmp_path, job=SRUN, endpoint=COMPUTED)[-1].what
-    assert [f.level for f in found(start.check_rendezvous, tmp_path, job=HYDRA, endpoint=COMPUTED)] == [
-        "good"
-    ]
+    assert levels(start.check_rendezvous, tmp_path, job=HYDRA, endpoint=COMPUTED) == ["good"]
 
 
 def test_without_the_extension_its_facts_are_not_good(tmp_path):

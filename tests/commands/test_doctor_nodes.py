@@ -192,12 +192,7 @@ OWN = FIRST | {"proc/self/ns/pid": "pid:[4026532000]"}
     (OWN, {"job": SRUN}, "not known", "whether the ranks of a node share it"),
     (OWN, {"job": HYDRA, "env": {"PMI_FD": "5"}}, "good", "with its launcher inside"),
     (OWN, {"job": HYDRA, "env": {}}, "not known", "whether the ranks of a node share it"),
-    (
-        OWN,
-        {"launcher_in_other_namespace": lambda: True},
-        "not known",
-        "the launcher is in another PID namespace",
-    ),
+    (OWN, {"launcher_in_other_namespace": lambda: True}, "not known", "launcher is in another PID namespace"),
     ({}, {}, "not known", "/proc does not show them"),
 )
 def test_containers(tmp_path, links, case, level, text):

@@ -10,7 +10,7 @@ from support import processes
 pytestmark = pytest.mark.usefixtures("no_shared_memory_left")
 PROGRAMS = Path(__file__).parent / "programs"
 PLAIN = PROGRAMS / "plain.py"
-ADDRESSES = PROGRAMS / "addresses.py"
+ADDRESSES = (PLAIN, "--addresses")
 LIKE_OPEN_MPI = [processes.sys.executable, PROGRAMS / "like_open_mpi.py"]
 # The shell stays between launcher and rank.
 IN_A_SHELL = ["sh", "-c", '"$0" "$@"; exit $?']
@@ -88,10 +88,10 @@ def test_address_and_port_are_set_before_init(launcher):
     """Without communication, so that a shell between launcher and rank changes nothing. The last launcher
     cannot start this MPI, which then starts over the store at that address."""
     command = {
-        "mpiexec": [*launched("mpiexec", 2), ADDRESSES],
-        "mpiexec, a shell": [*launched("mpiexec", 2)[:3], *IN_A_SHELL, processes.python(), ADDRESSES],
-        "mpi-gdr run": [*launched("mpi-gdr run", 2), ADDRESSES],
-        "like Open MPI's mpirun": [*LIKE_OPEN_MPI, 2, 1, ADDRESSES],
+        "mpiexec": [*launched("mpiexec", 2), *ADDRESSES],
+        "mpiexec, a shell": [*launched("mpiexec", 2)[:3], *IN_A_SHELL, processes.python(), *ADDRESSES],
+        "mpi-gdr run": [*launched("mpi-gdr run", 2), *ADDRESSES],
+        "like Open MPI's mpirun": [*LIKE_OPEN_MPI, 2, 1, *ADDRESSES],
     }[launcher]
     found = addresses(processes.run(command).expect(0))
     assert [rank for rank, *_ in found] == ["0", "1"]
@@ -101,7 +101,7 @@ def test_address_and_port_are_set_before_init(launcher):
 
 @pytest.mark.warm
 def test_a_port_that_is_taken_is_replaced():
-    output = processes.run([*launched("mpiexec", 2), ADDRESSES, "--taken"]).expect(0)
+    output = processes.run([*launched("mpiexec", 2), *ADDRESSES, "--taken"]).expect(0)
     before, after = ({found[i] for found in addresses(output)} for i in (1, 2))
     assert len(before) == len(after) == 1 and before != after
     port = before.pop().rpartition(":")[2]
@@ -110,7 +110,7 @@ def test_a_port_that_is_taken_is_replaced():
 
 @pytest.mark.warm
 def test_a_port_that_is_taken_where_mpi_cannot_publish_another():
-    output = processes.run([*LIKE_OPEN_MPI, 2, 1, ADDRESSES, "--taken"]).expect(1)
+    output = processes.run([*LIKE_OPEN_MPI, 2, 1, *ADDRESSES, "--taken"]).expect(1)
     assert re.search(r"rank 0 cannot listen on port 2\d{4}.*set MASTER_ADDR and MASTER_PORT", output)
 
 

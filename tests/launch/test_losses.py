@@ -50,7 +50,7 @@ def test_a_rank_that_is_killed_between_two_groups_is_named(tmp_path):
 
 
 def test_mpi_abort_of_one_rank_ends_all_without_a_launcher():
-    results = processes.run_apart(2, PROGRAMS / "aborter.py", timeout=60)
+    results = processes.run_apart(2, PROGRAMS / "ends.py", "mpi_abort", timeout=60)
     assert "rank 1 called MPI_Abort with code 42" in results[1].expect(42)
     assert "rank 1 called MPI_Abort with code 42" in results[0].expect(1)
 

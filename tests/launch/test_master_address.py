@@ -11,6 +11,7 @@ from support.cases import cases
 from support.processes import captured
 
 from mpi_backend import launchers, master_address, rendezvous
+from mpi_backend.master_address import compute_endpoint
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_SIZE": "2",
@@ -65,10 +66,10 @@ def rank_of(job, rank, **changes):
     (SLURM_NODES, {"SLURM_STEP_ID": "4"}, "rack1n03"),
 )
 def test_all_ranks_of_a_job_agree_and_no_other_job_does(job, other, address):
-    first, second = (master_address.compute_endpoint(rank_of(job, rank)) for rank in (0, 1))
+    first, second = (compute_endpoint(rank_of(job, rank)) for rank in (0, 1))
     assert first == second and first.address == address
     assert master_address.FIRST_PORT <= first.port < master_address.FIRST_PORT + master_address.PORTS
-    assert master_address.compute_endpoint(rank_of({**job, **other}, 0)).job != first.job
+    assert compute_endpoint(rank_of({**job, **other}, 0)).job != first.job
 
 
 @cases(
@@ -81,7 +82,7 @@ def test_all_ranks_of_a_job_agree_and_no_other_job_does(job, other, address):
     (SLURM_NODES, {"MPI_LOCALNRANKS": "1"}),  # the step of Hydra's daemons
 )
 def test_no_endpoint_if_the_ranks_cannot_all_compute_it(job, changes):
-    assert master_address.compute_endpoint(rank_of(job, 0, **changes)) is None
+    assert compute_endpoint(rank_of(job, 0, **changes)) is None
 
 
 HOSTS = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0", "PMI_FD": "987654"}  # on two hosts
@@ -90,19 +91,16 @@ HOSTS = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0", "PMI_F
 def test_where_mpi_gdr_run_gives_the_first_host():
     """The secret identifies the launch; address and secret are both required."""
     run = {"MPI_GDR_MASTER_ADDR": "node3", "MPI_GDR_SECRET": "a" * 64}
-    first, second = (master_address.compute_endpoint(rank_of(HOSTS, rank, **run)) for rank in (0, 1))
+    first, second = (compute_endpoint(rank_of(HOSTS, rank, **run)) for rank in (0, 1))
     assert first == second and first.address == "node3"
-    assert (
-        master_address.compute_endpoint(rank_of(HOSTS, 0, **{**run, "MPI_GDR_SECRET": "b" * 64})).job
-        != first.job
-    )
+    assert compute_endpoint(rank_of(HOSTS, 0, **{**run, "MPI_GDR_SECRET": "b" * 64})).job != first.job
     for name in run:
-        assert master_address.compute_endpoint(rank_of(HOSTS, 0, **{name: run[name]})) is None
+        assert compute_endpoint(rank_of(HOSTS, 0, **{name: run[name]})) is None
 
 
 def test_a_single_rank_has_no_endpoint():
     alone = {**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
-    assert master_address.compute_endpoint(rank_of(alone, 0)) is None
+    assert compute_endpoint(rank_of(alone, 0)) is None
 
 
 def test_hydras_proxy_is_found_by_the_socket_that_it_made():
@@ -117,11 +115,7 @@ def test_hydras_proxy_is_found_by_the_socket_that_it_made():
         started = file.read().rpartition(")")[2].split()[19]
     assert found == {f"{os.getpid()} {started}"}
     job = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "PMI_FD": str(fd)}
-    assert (
-        master_address.compute_endpoint(rank_of(job, 0))
-        == master_address.compute_endpoint(rank_of(job, 1))
-        is not None
-    )
+    assert compute_endpoint(rank_of(job, 0)) == compute_endpoint(rank_of(job, 1)) is not None
     assert [master_address.peer_process(text) for text in ("", "x", "987654")] == [""] * 3
     with socket.create_server(("127.0.0.1", 0)) as listener:  # another kind of socket
         assert master_address.peer_process(str(listener.fileno())) == ""
@@ -136,16 +130,14 @@ def test_hydras_proxy_is_found_by_the_socket_that_it_made():
 )
 def test_what_the_user_gave_is_kept(given):
     env = rank_of(OPEN_MPI, 0, **given)
-    computed = master_address.compute_endpoint(env)
+    computed = compute_endpoint(env)
     master_address.set_endpoint(env)
     assert env["MASTER_ADDR"] == given.get("MASTER_ADDR", computed.address)
     assert env["MASTER_PORT"] == given.get("MASTER_PORT", str(computed.port))
     assert master_address.address_is_missing(env) == (len(given) < 2)
     assert {name: master_address.user_value(env, name) for name in given} == given
-    endpoint = master_address.current_endpoint(env)
-    assert endpoint == (
-        None if len(given) == 2 else (env["MASTER_ADDR"], int(env["MASTER_PORT"]), computed.job)
-    )
+    ours = None if len(given) == 2 else (env["MASTER_ADDR"], int(env["MASTER_PORT"]), computed.job)
+    assert master_address.current_endpoint(env) == ours
     env["MASTER_PORT"] = "4712"  # the script chooses itself
     assert master_address.current_endpoint(env) is None and not master_address.address_is_missing(env)
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.extend(map(str, Path(__file__).parents[:2]))
 from operations import OPERATIONS, Step
 
 WINDOW = 8

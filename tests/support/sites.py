@@ -62,5 +62,9 @@ def only(check, *arguments, **known):
     return finding
 
 
+def levels(check, *arguments, **known):
+    return [finding.level for finding in found(check, *arguments, **known)]
+
+
 def raise_timeout(name):
     raise TimeoutError
