@@ -7,7 +7,7 @@ from pathlib import Path
 PACKAGE = "mpi_backend"
 
 
-def leave_first_folder() -> None:
+def remove_first_folder_from_path() -> None:
     """Removes the folder that Python put first on sys.path: the current one (-m), where a checkout hides the
     installed package, or this file's (started by path). Python 3.10 has no option to prevent it."""
     first = Path(sys.path[0]).resolve() if sys.path else None
@@ -23,7 +23,7 @@ def leave_first_folder() -> None:
 
 
 if __name__ == "__main__":
-    leave_first_folder()
+    remove_first_folder_from_path()
     from mpi_backend.cli import main
 
     sys.exit(main())

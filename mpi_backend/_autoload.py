@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch.distributed as dist
     from torch._C._distributed_c10d import Backend, _DistributedBackendOptions
 
-    from .rendezvous import Handler, Met
+    from .rendezvous import Handler, RendezvousResult
 
 NAME = "mpi-gdr"
 _warned = False
@@ -55,19 +55,19 @@ def _prepare() -> None:
     from . import gpu_share, hardware_queues, launchers, master_address, stand_in
 
     launchers.fill_environment(os.environ)
-    hardware_queues.settle(os.environ)
-    master_address.offer(os.environ)
+    hardware_queues.apply(os.environ)
+    master_address.set_endpoint(os.environ)
     _wrap_env_rendezvous()
     _accept_other_spellings()
-    settlers: dict[str, Callable[[], None]] = {
-        gpu_share.VARIABLE: lambda: gpu_share.settle(os.environ),
-        stand_in.VARIABLE: lambda: stand_in.settle(_torch_minor(), _create),
+    appliers: dict[str, Callable[[], None]] = {
+        gpu_share.VARIABLE: lambda: gpu_share.apply(os.environ),
+        stand_in.VARIABLE: lambda: stand_in.apply(_torch_minor(), _create),
     }
-    for variable, settle in settlers.items():
+    for variable, apply in appliers.items():
         if variable in problems:
             continue
         try:
-            settle()
+            apply()
         except ValueError as error:
             problems[variable] = f"mpi-gdr: {error}"
             warnings.warn(problems[variable], stacklevel=4)
@@ -149,7 +149,7 @@ def _wrap_env_rendezvous() -> None:
     if original is None or getattr(original, "_mpi_gdr", False):
         return
 
-    def env_rendezvous(url: str, *args: Any, **kwargs: Any) -> Iterator[Met]:
+    def env_rendezvous(url: str, *args: Any, **kwargs: Any) -> Iterator[RendezvousResult]:
         from . import descriptors, gpu_share, stand_in
         from .rendezvous import env_handler
 

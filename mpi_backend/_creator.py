@@ -42,7 +42,7 @@ def checked_options(pg_options: object) -> Options | None:
     if pg_options is None or isinstance(pg_options, _C.Options):
         return pg_options
     # Generic code passes these to set the timeout only.
-    if type(pg_options) is Backend.Options or stand_in.is_gloos(pg_options):
+    if type(pg_options) is Backend.Options or stand_in.are_gloo_options(pg_options):
         options = _C.Options()
         options._timeout = cast(Backend.Options, pg_options)._timeout
         return options

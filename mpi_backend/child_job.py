@@ -24,12 +24,12 @@ from .rank_command import mpi_gdr
 
 PROGRESS = re.compile(r"@progress (\d+) (\d+) (.*)$")
 SECONDS_TO_END = 5  # a launcher's time to end its ranks
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+TERMINATING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _prctl = ctypes.CDLL(None).prctl
 
 
-def end_with(parent: int) -> None:
+def terminate_with_parent(parent: int) -> None:
     """In a child: requests SIGTERM when its parent ends, even by SIGKILL."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # the parent ended before the request
@@ -37,33 +37,33 @@ def end_with(parent: int) -> None:
 
 
 @contextlib.contextmanager
-def started(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen[str]]:
+def running_job(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen[str]]:
     """Runs `mpi-gdr run ARGUMENTS` without standard input. Leaving the block waits for the job; an exception
     in it, such as a signal's, ends the job."""
-    with signals_raise():
+    with raise_on_signals():
         job = subprocess.Popen(
             mpi_gdr("run", *arguments),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             text=True,
             errors="replace",
-            preexec_fn=functools.partial(end_with, os.getpid()),
+            preexec_fn=functools.partial(terminate_with_parent, os.getpid()),
             **popen,
         )
         try:
             yield job
             job.wait()
         except BaseException:
-            end(job)
+            terminate(job)
             raise
         finally:
             if job.stdout:
                 job.stdout.close()
 
 
-def end(job: subprocess.Popen[str]) -> None:
+def terminate(job: subprocess.Popen[str]) -> None:
     """Ends the launcher, which ends its ranks on all nodes; then kills the rest on this node."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in TERMINATING_SIGNALS}
     if job.stdout:  # a launcher that blocks in a write would not end its ranks
         threading.Thread(target=job.stdout.read, daemon=True).start()
     try:
@@ -79,7 +79,7 @@ def end(job: subprocess.Popen[str]) -> None:
 
 
 @contextlib.contextmanager
-def signals_raise() -> Iterator[None]:
+def raise_on_signals() -> Iterator[None]:
     """Makes SIGTERM and SIGHUP raise SystemExit, as SIGINT raises KeyboardInterrupt."""
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -102,22 +102,22 @@ def status_of(job: subprocess.Popen[str]) -> int:
 
 def run(arguments: Sequence[str], env: Mapping[str, str] | None = None, bar: Bar | None = None) -> int:
     """Runs `mpi-gdr run ARGUMENTS` and returns its exit status. Forwards its output, except what a launcher
-    prints once end() ends it. The ranks' report_progress() moves the bar."""
+    prints once terminate() ends it. The ranks' report_progress() moves the bar."""
     errors = subprocess.STDOUT if bar else None  # the bar would overwrite its lines
     with (
         bar or contextlib.nullcontext(),
-        started(arguments, env=env, stdout=subprocess.PIPE, stderr=errors) as job,
+        running_job(arguments, env=env, stdout=subprocess.PIPE, stderr=errors) as job,
     ):
         for line in job.stdout or ():
             if bar is None:
                 sys.stdout.write(line)
                 sys.stdout.flush()
-            elif not moves(bar, line):
+            elif not show_if_progress(bar, line):
                 bar.print(line.rstrip("\n"), sys.stdout)
     return status_of(job)
 
 
-def moves(bar: Bar, line: str) -> bool:
+def show_if_progress(bar: Bar, line: str) -> bool:
     """Whether the line comes from report_progress(); if so, the bar shows it."""
     if found := PROGRESS.search(line):
         bar.show(int(found[1]), int(found[2]), found[3])

@@ -17,10 +17,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if unknown := re.match(r"unrecognized arguments: (-[^\s=]*)", message):
-            message = f"unknown option {unknown[1]}{self.near_option(unknown[1])}"
+            message = f"unknown option {unknown[1]}{self.suggest_option(unknown[1])}"
         self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
-    def near_option(self, word: str) -> str:
+    def suggest_option(self, word: str) -> str:
         near = nearest(word, self._option_string_actions)
         return f", did you mean {near}?" if near else ""
 
@@ -42,7 +42,7 @@ def refusal(word: str, known: Iterable[str]) -> str:
     return f"{word!r}: {meant}expected one of {', '.join(names)}"
 
 
-def spelled(word: str, known: Iterable[str]) -> str:
+def canonical_name(word: str, known: Iterable[str]) -> str:
     """The known name equal to `word` except for case, underscores and hyphens; else `word`."""
 
     def plain(text: str) -> str:
@@ -51,10 +51,10 @@ def spelled(word: str, known: Iterable[str]) -> str:
     return next((name for name in known if plain(name) == plain(word)), word)
 
 
-def names_among(text: str, known: Iterable[str]) -> list[str]:
+def parse_names(text: str, known: Iterable[str]) -> list[str]:
     """Parses names separated by commas, each once; for argparse."""
     names = list(known)
-    found = list(dict.fromkeys(spelled(word, names) for word in text.split(",")))
+    found = list(dict.fromkeys(canonical_name(word, names) for word in text.split(",")))
     for name in found:
         if name not in names:
             raise argparse.ArgumentTypeError(refusal(name, names))

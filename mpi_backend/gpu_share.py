@@ -16,8 +16,8 @@ from pathlib import Path
 from . import launchers
 
 VARIABLE = "MPI_GDR_RANKS_PER_GPU"
-# Inherited by a rank's children: LOCAL_RANK and the GPU are settled.
-SETTLED = "_MPI_GDR_GPU_SETTLED"
+# Inherited by a rank's children: LOCAL_RANK and the GPU are set already.
+APPLIED = "_MPI_GDR_GPU_SETTLED"
 PROC = Path("/proc/driver/nvidia/gpus")
 
 
@@ -53,11 +53,11 @@ def shortage(gpus: list[str], ranks_per_gpu: int, ranks: int) -> str | None:
     )
 
 
-def settle(env: MutableMapping[str, str]) -> None:
+def apply(env: MutableMapping[str, str]) -> None:
     """If the process is a rank and VARIABLE is set, narrows CUDA_VISIBLE_DEVICES to its GPU and sets
     LOCAL_RANK=0. Raises ValueError if that is impossible. Idempotent."""
     text = env.get(VARIABLE, "")
-    if text in ("", "0") or SETTLED in env:
+    if text in ("", "0") or APPLIED in env:
         return
     if not text.isdecimal():
         raise ValueError(f"{VARIABLE}={text}: expected a number of ranks")
@@ -77,6 +77,6 @@ def settle(env: MutableMapping[str, str]) -> None:
     if env is os.environ and cuda is not None and cuda.is_initialized():
         raise ValueError(f"{VARIABLE}={text}: CUDA is already in use: import torch or mpi_backend earlier")
     env["CUDA_VISIBLE_DEVICES"] = gpus[int(local_rank) // int(text)]
-    env[SETTLED] = local_rank
+    env[APPLIED] = local_rank
     if "LOCAL_RANK" in env:  # a job of one rank gets it later, as 0
         env["LOCAL_RANK"] = "0"

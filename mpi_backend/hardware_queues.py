@@ -12,11 +12,11 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
-MOST = "32"
+MAX_QUEUES = "32"
 MPS_FOLDER = "/tmp/nvidia-mps"  # of a daemon with default settings
 
 
-def settle(env: MutableMapping[str, str]) -> None:
+def apply(env: MutableMapping[str, str]) -> None:
     """Requests all queues if the process is a rank, the user chose no number and CUDA has not started."""
     if VARIABLE in env or "RANK" not in env:
         return
@@ -26,4 +26,4 @@ def settle(env: MutableMapping[str, str]) -> None:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if env is os.environ and cuda is not None and cuda.is_initialized():
         return
-    env[VARIABLE] = MOST
+    env[VARIABLE] = MAX_QUEUES

@@ -107,7 +107,7 @@ ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_URI", "COBALT_JOB
 # Variables that launchers set for their processes, including launchers missing in the table. Excludes what
 # users and containers export: OMPI_MCA_*, PMIX_MCA_*, PMIX_VERSION, PALS_FANOUT, HYDRA_FULL_ERROR (another
 # package), ...
-_TRACE = re.compile(
+_LAUNCHER_VARIABLE = re.compile(
     r"PMI_|PMIX_(RANK|NAMESPACE|ID|SERVER_)|OMPI_(COMM_WORLD|WORLD|UNIVERSE)_|PRTE_LAUNCHED$|MPI_LOCAL|HYDI_"
     r"|HYDRA_BSTRAP_|(MV2|MVP)_COMM_WORLD_|MPISPAWN_|MPIRUN_|PALS_(APID|RANKID|NODEID)|ALPS_APP_"
     r"|FLUX_(JOB|TASK)_|SLURM_(PROCID$|STEP)|JSM_NAMESPACE_|PMGR_|MP_CHILD$|LAMRANK$"
@@ -228,13 +228,13 @@ def fill_environment(env: MutableMapping[str, str], *, lone_rank: bool = False) 
         env.update(rank_variables(env))
 
 
-def traces(env: Environment) -> list[str]:
+def launcher_variables(env: Environment) -> list[str]:
     """Names of variables that a launcher or a batch system has left in `env`, sorted."""
-    return sorted(name for name in env if _TRACE.match(name) or name in ALLOCATIONS)
+    return sorted(name for name in env if _LAUNCHER_VARIABLE.match(name) or name in ALLOCATIONS)
 
 
-def are_of_an_allocation(found: list[str]) -> bool:
-    """Whether all traces are a batch system's, whose script has SLURM_PROCID, too: see in_slurm_step()."""
+def all_from_batch_system(found: list[str]) -> bool:
+    """Whether all are a batch system's, whose script has SLURM_PROCID, too: see in_slurm_step()."""
     return all(name in ALLOCATIONS or name.startswith(("SLURM_", "FLUX_")) for name in found)
 
 
@@ -263,10 +263,10 @@ def explain_mismatch(env: Environment, rank: str | None, size: str | None, scrip
             f"{given} set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher sets the rest: "
             f"{unset} for one rank alone, or start all ranks with {run.format(size or 'N')}"
         )
-    found = traces(env)
+    found = launcher_variables(env)
     if not found:
         return None
-    if are_of_an_allocation(found):
+    if all_from_batch_system(found):
         return (
             f"{found[0]} says that this is a batch system's allocation, and no launcher started this "
             f"process: {run.format(1)} for one rank, {run.format('N')} or its own launcher for more"

@@ -26,7 +26,7 @@ FIRST_PORT, PORTS = 20000, 8192
 NAMES = ("MASTER_ADDR", "MASTER_PORT")
 
 
-class Meeting(NamedTuple):
+class Endpoint(NamedTuple):
     """A job's meeting point."""
 
     address: str
@@ -34,49 +34,49 @@ class Meeting(NamedTuple):
     job: str  # key that identifies the job's store
 
 
-_left: tuple[str, str] | None = None  # MASTER_ADDR and MASTER_PORT as this module last set them
-_filled: frozenset[str] = frozenset()  # those of both that the user did not set
-_offered: Meeting | None = None  # what the program may have read since `import torch`
+_last_set: tuple[str, str] | None = None  # MASTER_ADDR and MASTER_PORT as this module last set them
+_set_by_us: frozenset[str] = frozenset()  # those of both that the user did not set
+_endpoint: Endpoint | None = None  # what the program may have read since `import torch`
 
 
-def offer(env: MutableMapping[str, str]) -> None:
+def set_endpoint(env: MutableMapping[str, str]) -> None:
     """Sets the missing ones of MASTER_ADDR and MASTER_PORT if all ranks compute the same. Never waits."""
-    global _offered
+    global _endpoint
     port = env.get("MASTER_PORT", "")
-    if all(_pair(env)) or (port and not port.isdecimal()) or (found := agreed(env)) is None:
+    if all(_pair(env)) or (port and not port.isdecimal()) or (found := compute_endpoint(env)) is None:
         return
     found = found._replace(address=env.get("MASTER_ADDR") or found.address, port=int(port or found.port))
     _set(env, found.address, str(found.port), {name for name in NAMES if not env.get(name)})
-    _offered = found
+    _endpoint = found
 
 
-def offered(env: launchers.Environment) -> Meeting | None:
-    """The values that offer() has set, if the program has not changed them."""
-    return _offered if _pair(env) == _left else None
+def current_endpoint(env: launchers.Environment) -> Endpoint | None:
+    """The values that set_endpoint() has set, if the program has not changed them."""
+    return _endpoint if _pair(env) == _last_set else None
 
 
 def publish(env: MutableMapping[str, str], address: str, port: str) -> None:
     """Sets both to an opened store. A user's address is kept for the next store."""
-    global _offered
-    _offered = None
+    global _endpoint
+    _endpoint = None
     _set(env, address, port, {"MASTER_PORT", *(name for name in NAMES if not user_value(env, name))})
 
 
-def _set(env: MutableMapping[str, str], address: str, port: str, filled: set[str]) -> None:
-    global _left, _filled
-    env["MASTER_ADDR"], env["MASTER_PORT"] = _left = (address, port)
-    _filled = frozenset(filled)
+def _set(env: MutableMapping[str, str], address: str, port: str, set_by_us: set[str]) -> None:
+    global _last_set, _set_by_us
+    env["MASTER_ADDR"], env["MASTER_PORT"] = _last_set = (address, port)
+    _set_by_us = frozenset(set_by_us)
 
 
 def user_value(env: launchers.Environment, name: str) -> str:
     """A variable's value by the user; "" if it is missing or ours."""
-    return "" if name in _filled and _pair(env) == _left else env.get(name, "")
+    return "" if name in _set_by_us and _pair(env) == _last_set else env.get(name, "")
 
 
 def address_is_missing(env: launchers.Environment) -> bool:
     """Whether the user gave no complete address. Ours may be stale: the first store's port is closed by the
     next call, or still open with the keys of a destroyed group."""
-    return not all(_pair(env)) or _pair(env) == _left
+    return not all(_pair(env)) or _pair(env) == _last_set
 
 
 def _pair(env: launchers.Environment) -> tuple[str, str]:
@@ -86,7 +86,7 @@ def _pair(env: launchers.Environment) -> tuple[str, str]:
 # ---- common to all ranks ----------------------------------------------------------------------------------
 
 
-def agreed(env: launchers.Environment) -> Meeting | None:
+def compute_endpoint(env: launchers.Environment) -> Endpoint | None:
     """The job's meeting point; None if the ranks cannot all compute it, and for a single rank."""
     placement = launchers.detect(env)
     if placement is None or placement.size < 2:
@@ -104,17 +104,17 @@ def agreed(env: launchers.Environment) -> Meeting | None:
     # The secret keeps other users from guessing the job's key.
     digest = hashlib.sha256(f"{job} {env.get('MPI_GDR_SECRET', '')}".encode()).hexdigest()
     port = FIRST_PORT + int(digest[:8], 16) % PORTS
-    return Meeting(address, port, digest)
+    return Endpoint(address, port, digest)
 
 
 def job_on_this_node(env: launchers.Environment, launcher: str) -> str:
     """Text common to this job's ranks and to no other job on this node; "" if unknown."""
     names = next(row.job for row in launchers.LAUNCHERS if row.name == launcher)
-    values = [process_behind(env.get(name, "")) if name == "PMI_FD" else env.get(name, "") for name in names]
+    values = [peer_process(env.get(name, "")) if name == "PMI_FD" else env.get(name, "") for name in names]
     return " ".join([launcher, *values]) if values and all(values) else ""
 
 
-def pid_behind(descriptor: str) -> int:
+def peer_pid(descriptor: str) -> int:
     """The process that made the socket `descriptor` and keeps its other end; 0 if unknown."""
     if not descriptor.isdecimal() or not hasattr(socket, "SO_PEERCRED"):
         return 0
@@ -125,9 +125,9 @@ def pid_behind(descriptor: str) -> int:
     return 0
 
 
-def process_behind(descriptor: str) -> str:
-    """pid_behind() and its start time, regardless of shells and tools in between. "" if unknown."""
-    if pid := pid_behind(descriptor):
+def peer_process(descriptor: str) -> str:
+    """peer_pid() and its start time, regardless of shells and tools in between. "" if unknown."""
+    if pid := peer_pid(descriptor):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
             # The bracketed name may contain anything; the start time is the 20th word after it.
             return f"{pid} {file.read().rpartition(')')[2].split()[19]}"
@@ -136,7 +136,7 @@ def process_behind(descriptor: str) -> str:
 
 def is_proxy_of_srun(descriptor: str) -> bool:
     """Whether Hydra started its proxies with srun and one of them made this socket."""
-    if pid := pid_behind(descriptor):
+    if pid := peer_pid(descriptor):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
             return b"\0--launcher\0slurm\0" in file.read()
     return False

@@ -118,7 +118,7 @@ def stop(env: Mapping[str, str], mask: Iterable[int], folder: Path) -> None:
             os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
 
-def end_like(status: int) -> int:
+def exit_like(status: int) -> int:
     """If a signal ended the launcher, ends this process by the same signal. Else returns the exit status."""
     if status < 0:
         with contextlib.suppress(OSError):  # SIGKILL has no handler

@@ -106,11 +106,11 @@ def environment_of_job(backend: str) -> dict[str, str]:
     """This process's environment with additions for a job over `backend`."""
     environment = dict(os.environ)
     if backend not in ("mpi-gdr", "mpi"):
-        settle_local_address(environment)
+        set_local_address(environment)
     return environment
 
 
-def settle_local_address(env: MutableMapping[str, str]) -> None:
+def set_local_address(env: MutableMapping[str, str]) -> None:
     """Sets MASTER_ADDR and MASTER_PORT for ranks on this host. Otherwise the rendezvous starts MPI, and Gloo
     is slower in a process that also holds MPI."""
     if "MASTER_ADDR" in env or "MASTER_PORT" in env:

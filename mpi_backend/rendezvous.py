@@ -2,7 +2,7 @@
 
 mpirun gives a process its rank and size but no address, so MPI connects the ranks: rank 0 opens a store, on
 the port of master_address.py if that is known and free, and broadcasts its address over MPI. A single rank
-needs no MPI. If this MPI cannot start under the launcher, the ranks meet at the settled address, which each
+needs no MPI. If this MPI cannot start under the launcher, the ranks meet at the computed address, which each
 computes by master_address.py. In all other cases torch's own handler runs unchanged.
 """
 
@@ -26,19 +26,19 @@ from . import launchers, master_address
 if TYPE_CHECKING:
     from torch.distributed import Store, TCPStore
 
-Met: TypeAlias = "tuple[Store, int, int]"  # store, rank, world size
-Handler: TypeAlias = "Callable[..., Iterator[Met]]"  # a rendezvous handler of torch
+RendezvousResult: TypeAlias = "tuple[Store, int, int]"  # store, rank, world size
+Handler: TypeAlias = "Callable[..., Iterator[RendezvousResult]]"  # a rendezvous handler of torch
 
 PROBE_SECONDS = 5.0
 KEY_SECONDS = 10.0  # rank 0 sets JOB_KEY once it listens
 JOB_KEY = "mpi-gdr/job"
-_store: TCPStore | None = None  # the job's, if its ranks met at the settled address
-_times_met = 0
+_store: TCPStore | None = None  # the job's, if its ranks met at the computed address
+_rendezvous_count = 0
 
 
 def env_handler(
     original: Handler, url: str, timeout: timedelta | None = None, **kwargs: Any
-) -> Iterator[Met]:
+) -> Iterator[RendezvousResult]:
     """Handler of env://. `original` is torch's."""
     if timeout is not None:
         kwargs["timeout"] = timeout
@@ -47,7 +47,7 @@ def env_handler(
     missing = master_address.address_is_missing(os.environ)
     ranks = ranks_of_launcher(url, os.environ)
     alone = False
-    if is_for_us():
+    if is_our_backend():
         check_ranks(*given, missing)
         alone = ranks is None and given in ((None, None), ("0", "1"))
         if given == (None, None):
@@ -63,24 +63,24 @@ def env_handler(
         master_address.publish(os.environ, address, port)
         yield (store, 0, 1)
     else:
-        yield (meet(*ranks, timeout), *ranks)
+        yield (create_job_store(*ranks, timeout), *ranks)
     raise RuntimeError("this env:// cannot be used for a second rendezvous of the same process group")
 
 
-def meet(rank: int, size: int, timeout: timedelta) -> Store:
-    """The store of a launcher's ranks: over MPI if it can start, else at the settled address."""
+def create_job_store(rank: int, size: int, timeout: timedelta) -> Store:
+    """The store of a launcher's ranks: over MPI if it can start, else at the computed address."""
     from ._creator import select_accelerator
     from .extension import _C
 
     problem = " ".join(_C.explain_launcher_mismatch(size).split())
-    where = master_address.offered(os.environ)
+    endpoint = master_address.current_endpoint(os.environ)
     if problem:
-        if where is None:
+        if endpoint is None:
             raise RuntimeError(f"mpi-gdr: {problem}")
-        return meet_as_settled(where, rank, size, timeout)
+        return create_store_at_endpoint(endpoint, rank, size, timeout)
     select_accelerator(os.environ)
     _C.init_mpi_from_launcher(rank, size, timeout.total_seconds())
-    return create_store(rank, size, timeout)
+    return create_store_over_mpi(rank, size, timeout)
 
 
 def given_ranks(url: str, env: launchers.Environment) -> tuple[str | None, str | None]:
@@ -98,7 +98,7 @@ def ranks_of_launcher(url: str, env: launchers.Environment) -> tuple[int, int] |
     return (placement.rank, placement.size) if agrees else None
 
 
-def is_for_us() -> bool:
+def is_our_backend() -> bool:
     """Whether init_process_group was called for this backend, by its frame: torch does not pass it to
     handlers."""
     from torch.distributed import Backend
@@ -139,45 +139,47 @@ def name_of_script() -> str:
     return name if name.endswith(".py") else "script.py"
 
 
-# ---- at the settled address -------------------------------------------------------------------------------
+# ---- at the computed address ------------------------------------------------------------------------------
 
 
-def meet_as_settled(where: master_address.Meeting, rank: int, size: int, timeout: timedelta) -> Store:
+def create_store_at_endpoint(
+    endpoint: master_address.Endpoint, rank: int, size: int, timeout: timedelta
+) -> Store:
     """The store at an address that each rank has computed. Its key must be the job's, because another program
     may own the port. One store serves all init_process_group calls of the job."""
-    global _store, _times_met
+    global _store, _rendezvous_count
     from torch.distributed import PrefixStore
 
     if _store is None:
-        _store = serve_job(where, size, timeout) if rank == 0 else join_job(where, size, timeout)
-    _times_met += 1
-    return PrefixStore(f"mpi-gdr/{_times_met}", _store)
+        _store = serve_store(endpoint, size, timeout) if rank == 0 else join_store(endpoint, size, timeout)
+    _rendezvous_count += 1
+    return PrefixStore(f"mpi-gdr/{_rendezvous_count}", _store)
 
 
-def serve_job(where: master_address.Meeting, size: int, timeout: timedelta) -> TCPStore:
-    """Rank 0: opens the store at the settled address."""
+def serve_store(endpoint: master_address.Endpoint, size: int, timeout: timedelta) -> TCPStore:
+    """Rank 0: opens the store at the computed address."""
     try:
-        listener = open_listener(where.address == master_address.LOOPBACK, where.port)
+        listener = open_listener(endpoint.address == master_address.LOOPBACK, endpoint.port)
     except OSError as error:
         raise RuntimeError(
-            f"mpi-gdr: rank 0 cannot listen on port {where.port}, which the ranks of this job have "
+            f"mpi-gdr: rank 0 cannot listen on port {endpoint.port}, which the ranks of this job have "
             f"agreed on ({error.strerror}): set MASTER_ADDR and MASTER_PORT for all ranks"
         ) from error
     store = store_on(listener, size, timeout)
-    store.set(JOB_KEY, where.job)
+    store.set(JOB_KEY, endpoint.job)
     return store
 
 
-def join_job(where: master_address.Meeting, size: int, timeout: timedelta) -> TCPStore:
+def join_store(endpoint: master_address.Endpoint, size: int, timeout: timedelta) -> TCPStore:
     """Other ranks: connect, and verify that the store is this job's."""
-    store = client_store(where.address, where.port, size, timeout)
+    store = client_store(endpoint.address, endpoint.port, size, timeout)
     deadline = time.monotonic() + KEY_SECONDS
     while not store.check([JOB_KEY]) and time.monotonic() < deadline:
         time.sleep(0.02)
-    if not store.check([JOB_KEY]) or store.get(JOB_KEY) != where.job.encode():
+    if not store.check([JOB_KEY]) or store.get(JOB_KEY) != endpoint.job.encode():
         raise RuntimeError(
-            f"mpi-gdr: the store at {where.address}, port {where.port}, is another job's: set MASTER_ADDR "
-            "and MASTER_PORT for all ranks of this one"
+            f"mpi-gdr: the store at {endpoint.address}, port {endpoint.port}, is another job's: set "
+            "MASTER_ADDR and MASTER_PORT for all ranks of this one"
         )
     return store
 
@@ -185,7 +187,7 @@ def join_job(where: master_address.Meeting, size: int, timeout: timedelta) -> TC
 # ---- over MPI ---------------------------------------------------------------------------------------------
 
 
-def create_store(rank: int, size: int, timeout: timedelta) -> TCPStore:
+def create_store_over_mpi(rank: int, size: int, timeout: timedelta) -> TCPStore:
     """The job's store. Sets MASTER_ADDR and MASTER_PORT to where this rank reaches it."""
     from .extension import _C
 
@@ -213,21 +215,21 @@ def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[TCPSto
 
     It listens first: otherwise another program could take the port before the others connect.
     """
-    settled = master_address.offered(os.environ)
+    endpoint = master_address.current_endpoint(os.environ)
     own = [os.environ.get("MPI_GDR_MASTER_ADDR", ""), master_address.user_value(os.environ, "MASTER_ADDR")]
     fixed = next((address for address in own if address), "")
     port = int(master_address.user_value(os.environ, "MASTER_PORT") or 0)
-    first = fixed or (settled.address if settled else master_address.LOOPBACK if single_node else "")
+    first = fixed or (endpoint.address if endpoint else master_address.LOOPBACK if single_node else "")
     loopback_only = not fixed and first == master_address.LOOPBACK
     try:
-        listener = open_listener(loopback_only, port or (settled.port if settled else 0))
+        listener = open_listener(loopback_only, port or (endpoint.port if endpoint else 0))
     except OSError:
-        if port or settled is None:
+        if port or endpoint is None:
             raise
         listener = open_listener(loopback_only, 0)
         print(
-            f"mpi-gdr: port {settled.port}, the MASTER_PORT of this job so far, is taken by another program; "
-            f"MASTER_PORT is now {listener.getsockname()[1]}",
+            f"mpi-gdr: port {endpoint.port}, the MASTER_PORT of this job so far, is taken by another "
+            f"program; MASTER_PORT is now {listener.getsockname()[1]}",
             file=sys.stderr,
         )
     store = store_on(listener, size, timeout)

@@ -62,9 +62,9 @@ def main(argv: list[str]) -> int:
     options, launcher_options, program = parse(argv)
     mpiexec = options.mpiexec or find_mpiexec()
     if mpiexec is None:
-        return complain("no mpiexec found beside an MPI library or on PATH: name one with --mpiexec", 127)
-    if has_ended(job := os.environ.get("SLURM_JOB_ID", "")):
-        return complain(
+        return print_error("no mpiexec found beside an MPI library or on PATH: name one with --mpiexec", 127)
+    if allocation_has_ended(job := os.environ.get("SLURM_JOB_ID", "")):
+        return print_error(
             f"SLURM_JOB_ID={job} is left from a job that has ended: unset it, or use another shell", 2
         )
     hosts, first_host = None, ""
@@ -72,11 +72,11 @@ def main(argv: list[str]) -> int:
         try:
             hosts = read_hostfile(Path(options.hostfile).read_text())
         except OSError as error:
-            return complain(f"--hostfile {options.hostfile}: {error.strerror}", 2)
+            return print_error(f"--hostfile {options.hostfile}: {error.strerror}", 2)
     if options.n is None:
         nodes = number_of_nodes(hosts, os.environ)
         if nodes is None:
-            return complain("-n is missing, and the number of nodes of this allocation is unknown", 2)
+            return print_error("-n is missing, and the number of nodes of this allocation is unknown", 2)
         options.n = nodes * options.ranks_per_node
     if hosts is None and any(name in os.environ for name in ALLOCATIONS):
         print(f"mpi-gdr run: {options.n} ranks, placed by the launcher in this allocation", file=sys.stderr)
@@ -91,9 +91,9 @@ def main(argv: list[str]) -> int:
             gpus = gpu_share.visible_gpus(os.environ)
             fullest = max(counts.values())
             if (sentence := gpu_share.shortage(gpus, options.ranks_per_gpu, fullest)) is not None:
-                return complain(f"--ranks-per-gpu {options.ranks_per_gpu}: {sentence}", 2)
+                return print_error(f"--ranks-per-gpu {options.ranks_per_gpu}: {sentence}", 2)
     if options.mps and (sentence := other_nodes(options.n, hosts, options.ranks_per_node, os.environ)):
-        return complain(f"--mps is for jobs on this node, and {sentence}", 2)
+        return print_error(f"--mps is for jobs on this node, and {sentence}", 2)
     added = added_variables(os.environ, options.n)
     if options.ranks_per_gpu:
         added[gpu_share.VARIABLE] = str(options.ranks_per_gpu)
@@ -114,15 +114,15 @@ def main(argv: list[str]) -> int:
     sys.stderr.flush()
     try:
         if options.mps:
-            return mps.end_like(mps.run(command, {**os.environ, **added}))
+            return mps.exit_like(mps.run(command, {**os.environ, **added}))
         os.execve(mpiexec, command, {**os.environ, **added})
     except mps.MpsError as error:
-        return complain(str(error), 1)
+        return print_error(str(error), 1)
     except OSError as error:
-        return complain(f"cannot start {mpiexec}: {error.strerror}", 126)
+        return print_error(f"cannot start {mpiexec}: {error.strerror}", 126)
 
 
-def complain(sentence: str, status: int) -> int:
+def print_error(sentence: str, status: int) -> int:
     """Prints why nothing is started; returns the status."""
     print(f"mpi-gdr run: {sentence}", file=sys.stderr)
     return status
@@ -164,7 +164,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
             parser.error(f"{rest[0]} {hint}")
         if "--" not in rest:
             parser.error(
-                f"{rest[0]} is none of its options{parser.near_option(rest[0])}; options for the launcher "
+                f"{rest[0]} is none of its options{parser.suggest_option(rest[0])}; options for the launcher "
                 "itself need a -- after them"
             )
         cut = rest.index("--")
@@ -325,7 +325,7 @@ def number_of_nodes(hosts: list[Host] | None, env: Mapping[str, str]) -> int | N
     return int(nodes) if nodes.isdecimal() and int(nodes) > 0 else None
 
 
-def has_ended(job: str) -> bool:
+def allocation_has_ended(job: str) -> bool:
     """Whether Slurm reports the job as ended: Hydra would start its daemons in it and wait for ever."""
     if not job or (squeue := shutil.which("squeue")) is None:
         return False

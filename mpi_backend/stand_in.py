@@ -17,7 +17,7 @@ VARIABLE = "MPI_GDR_AS"
 OLDEST_TORCH = (2, 14)
 
 
-def settle(torch: tuple[int, int], create: Callable[..., Backend]) -> None:
+def apply(torch: tuple[int, int], create: Callable[..., Backend]) -> None:
     """Registers `create` under VARIABLE's name. Raises ValueError if that is impossible."""
     name = os.environ.get(VARIABLE, "").lower()
     if not name:
@@ -49,7 +49,7 @@ def _replace_gloo(create: Callable[..., Backend]) -> None:
     getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).discard(backend.GLOO)
 
 
-def is_gloos(pg_options: object) -> bool:
+def are_gloo_options(pg_options: object) -> bool:
     """Whether these are Gloo's options while this backend replaces it; only their timeout applies."""
     if os.environ.get(VARIABLE, "").lower() != "gloo":
         return False

@@ -95,7 +95,7 @@ def test_compiles_as_python_does():
         ("import atexit, os; atexit.register(os._exit, 3)", 3),
     ],
 )
-def test_ends_as_the_program_ends(program, status):
+def test_the_exit_status_is_the_programs(program, status):
     python("-c", program).expect(status)
 
 

@@ -1,8 +1,9 @@
 """The report of gpu_check.sh: gpu_report.py STEPS OUT NAME=VALUE...
 
 Reads STEPS (a line per step) and the steps' files in OUT. Writes OUT/gpu_check.md, OUT/gpu_check.json and an
-archive of OUT without wheels. A prediction is a lower bound by count: bytes on a rank's link at the speed
-that the probe measured, and one exchange of flags for each round. Exit status 1 if a step failed.
+archive of OUT without wheels. A prediction counts bytes and flags: bytes on a rank's link, at the speed that
+the probe measured on the slowest one, and one exchange of flags for each round. It ignores the algorithm, so
+it is not a bound. Exit status 1 if a step failed.
 """
 
 import datetime
@@ -115,7 +116,7 @@ def page(report: dict, out: Path, digest: str) -> list[str]:
         report["gpus"]
     )
     lines += ["", "GB/s by kernels of another process, read / written:", *table(matrix(report["pairs"]))]
-    lines += ["", "Collectives, and the least that the count of bytes and flags allows our kernels:"]
+    lines += ["", "Collectives; predicted: our kernels by the count of bytes and flags, on the slowest link:"]
     lines += table(report["collectives"]) + table(report["training"])
     for row in report["steps"]:  # what a benchmark printed is Markdown, or columns
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", row["step"])

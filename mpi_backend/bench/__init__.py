@@ -6,7 +6,7 @@ import argparse
 import importlib
 
 from .. import child_job, rank_command
-from ..command_line import spelled
+from ..command_line import canonical_name
 from ..run import positive
 from .options import MESSAGES, OTHERS, check_options, parser_of_command
 
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
         except argparse.ArgumentTypeError as error:
             parser.error(f"-n {error}")
         argv = argv[2:]
-    name = spelled(argv[0], (*MESSAGES, *OTHERS)) if argv else ""
+    name = canonical_name(argv[0], (*MESSAGES, *OTHERS)) if argv else ""
     if name in OTHERS:
         status: int = importlib.import_module(f"{__name__}.{name}").main(argv[1:], ranks)
         return status

@@ -25,12 +25,12 @@ class Run(NamedTuple):
 
     call: Callable[[], None]
     input: torch.Tensor  # all that the call reads here; may be empty
-    fresh: torch.Tensor  # its value before the call
+    initial: torch.Tensor  # its value before the call
     output: torch.Tensor | None  # to compare; None: no result on this rank
     expected: Callable[[], torch.Tensor]
 
     def fill(self) -> None:
-        self.input.copy_(self.fresh)
+        self.input.copy_(self.initial)
 
 
 class Kind(NamedTuple):

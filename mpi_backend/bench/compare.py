@@ -16,7 +16,7 @@ from typing import TypedDict
 from ..columns import for_screen
 from .jobs import NAMES, Conditions, conditions, interleave
 from .options import CONTENDERS, COPIED
-from .report import PLACES, Place, Protocol, Report
+from .report import FORMS, Form, Protocol, Report
 
 
 class Rounds(TypedDict):
@@ -34,7 +34,7 @@ class ComparedRow(TypedDict):
 
     bytes: int
     count: int
-    place: Place
+    place: Form
     cells: dict[str, Rounds | None]
 
 
@@ -129,11 +129,11 @@ def collect(options: argparse.Namespace, ranks: int) -> list[Comparison]:
 def merged(reports: dict[str, list[Report]]) -> Iterator[ComparedRow]:
     """Rows whose cells are lists over rounds, or None if a contender has no such form."""
     first = next(iter(reports.values()))[0]
-    for place in PLACES:
+    for form in FORMS:
         for i, row in enumerate(first["rows"]):
             cells: dict[str, Rounds | None] = {}
             for name, jobs in reports.items():
-                timings = [t for job in jobs if (t := job["rows"][i][place])]
+                timings = [t for job in jobs if (t := job["rows"][i][form])]
                 cells[name] = None
                 if len(timings) == len(jobs):
                     cells[name] = {
@@ -144,7 +144,7 @@ def merged(reports: dict[str, list[Report]]) -> Iterator[ComparedRow]:
                         "of_limit_percent": [t["of_limit_percent"] for t in timings],
                     }
             if any(cells.values()):
-                yield {"bytes": row["bytes"], "count": row["count"], "place": place, "cells": cells}
+                yield {"bytes": row["bytes"], "count": row["count"], "place": form, "cells": cells}
 
 
 # ---- Markdown ---------------------------------------------------------------------------------------------
@@ -160,10 +160,10 @@ def markdown(found: Comparison, percentiles: bool = False, machine: bool = True)
     caption += f"; {state_of(state)}"
     lines = [f"{caption}; {machine_of(state)}" if machine else caption]
     ours = found["contenders"][0]
-    for place in PLACES:
-        rows = [row for row in found["rows"] if row["place"] == place and row["cells"][ours]]
+    for form in FORMS:
+        rows = [row for row in found["rows"] if row["place"] == form and row["cells"][ours]]
         if rows:
-            lines += ["", f"{place.replace('_', ' ').capitalize()}:", "", *table(found, rows, percentiles)]
+            lines += ["", f"{form.replace('_', ' ').capitalize()}:", "", *table(found, rows, percentiles)]
     return lines
 
 

@@ -15,7 +15,7 @@ from .. import rank_command
 from ..run import positive
 from .compare import number, spread
 from .jobs import NAMES
-from .side_by_side import Command, Found, device_of, initialize, synchronizer
+from .side_by_side import Command, JobResults, device_of, initialize, synchronizer
 
 if TYPE_CHECKING:
     import torch
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 def command() -> Command:
     """Returns this benchmark's command."""
-    made = Command(
+    benchmark = Command(
         "ddp",
         "A DDP step of the GPT example: computation, exposed communication, overlap.",
         {"mpi-gdr": "mpi-gdr", "gloo": "gloo"},
     )
-    add = made.parser.add_argument
+    add = benchmark.parser.add_argument
     add("--batch", type=positive, default=2, metavar="N", help="sequences a rank (default: 2)")
     add("--layers", type=positive, default=4, help="(default: %(default)s)")
     add("--channels", type=positive, default=128, help="(default: %(default)s)")
     add("--device", default="cpu", help="device type of the model (default: cpu)")
     add("--steps", type=positive, default=30, metavar="N", help="steps of each kind (default: 30)")
-    return made
+    return benchmark
 
 
 def main(argv: list[str], ranks: int | None) -> int:
@@ -132,7 +132,7 @@ def all_reduces_of(buckets: list[int], device: torch.device) -> Callable[[], flo
     return run
 
 
-def markdown(found: Found) -> list[str]:
+def markdown(found: JobResults) -> list[str]:
     """Returns a line per contender."""
     reports = found["contenders"]
     first = reports["mpi-gdr"][0]
@@ -149,8 +149,8 @@ def markdown(found: Found) -> list[str]:
     for name, rounds in reports.items():
         cells = [NAMES[name]]
         cells += [spread([report[key] for report in rounds]) for key in keys]
-        hidden = [100 * (1 - report["exposed_ms"] / report["communication_ms"]) for report in rounds]
-        cells.append(spread(hidden))
+        hidden_percent = [100 * (1 - report["exposed_ms"] / report["communication_ms"]) for report in rounds]
+        cells.append(spread(hidden_percent))
         lines.append(f"| {' | '.join(cells)} |")
     if "gloo" in reports:
         ours, theirs = (

@@ -18,26 +18,26 @@ from ..run import positive
 from .compare import spread
 from .jobs import NAMES
 from .options import size_list
-from .side_by_side import Command, Found, device_of, initialize, synchronizer
+from .side_by_side import Command, JobResults, device_of, initialize, synchronizer
 
 if TYPE_CHECKING:
     import torch
 
-EDGE = 4096  # of the matrices beside the communication; 256 on the CPU
+MATRIX_SIZE = 4096  # of the matrices beside the communication; 256 on the CPU
 
 
 def command() -> Command:
     """Returns this benchmark's command."""
-    made = Command(
+    benchmark = Command(
         "device",
         "all_reduce on an accelerator: host time, device time, percent of the memory's limit, overlap.",
         {"mpi-gdr": "mpi-gdr", "gloo": "gloo"},
     )
-    add = made.parser.add_argument
+    add = benchmark.parser.add_argument
     add("--device", default="cuda", help="device type of the tensors (default: cuda)")
     add("--sizes", type=size_list, default=[8, 64 << 10, 1 << 20, 16 << 20, 64 << 20], help="bytes")
     add("--iters", type=positive, default=20, metavar="N", help="calls of each kind (default: 20)")
-    return made
+    return benchmark
 
 
 def main(argv: list[str], ranks: int | None) -> int:
@@ -45,7 +45,7 @@ def main(argv: list[str], ranks: int | None) -> int:
     return command().main(argv, ranks, run_rank, markdown)
 
 
-class Clock:
+class Timestamp:
     """A point in the current stream; on the CPU, host time."""
 
     def __init__(self, device: torch.device) -> None:
@@ -58,7 +58,7 @@ class Clock:
             self._event.record()
         self._time = time.perf_counter()
 
-    def until(self, end: Clock) -> float:
+    def milliseconds_until(self, end: Timestamp) -> float:
         """Milliseconds to `end`; synchronise first."""
         if self._event is not None:
             return self._event.elapsed_time(end._event)
@@ -91,7 +91,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
         mine = (
             copy_bandwidth(to, source, 256 << 20 if device.type != "cpu" else 16 << 20) if rank == 0 else 0.0
         )
-        bandwidths[name] = largest([mine])[0]
+        bandwidths[name] = max_over_ranks([mine])[0]
     copy = bandwidths["device to device, read and written"]
 
     def samples_of(tensor: torch.Tensor) -> dict[str, list[float]]:
@@ -100,19 +100,19 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
             tensor.zero_()
             synchronize()
             dist.barrier()
-            begin = Clock(device)
+            begin = Timestamp(device)
             host_begin = time.perf_counter()
             dist.all_reduce(tensor, async_op=True).wait()
             host_end = time.perf_counter()
-            end = Clock(device)
+            end = Timestamp(device)
             synchronize()
             if i >= 0:
                 samples["host_ms"].append(1e3 * (host_end - host_begin))
-                samples["device_ms"].append(begin.until(end))
+                samples["device_ms"].append(begin.milliseconds_until(end))
         return samples
 
     def measure(tensor: torch.Tensor, total: int) -> dict[str, float]:
-        medians = largest([statistics.median(values) for values in samples_of(tensor).values()])
+        medians = max_over_ranks([statistics.median(values) for values in samples_of(tensor).values()])
         row = dict(zip(("host_ms", "device_ms"), medians, strict=True))
         # p ranks read and write their S bytes once: 2 p S bytes.
         return row | {"of_limit_percent": 100 * (2e3 * size * total / copy) / row["device_ms"]}
@@ -125,13 +125,13 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
             row["group"] = measure(group_memory(count, dtype=torch.float32, device=device), total)
         rows.append(row)
     report = {"info": info, "device": str(device), "bandwidths": bandwidths, "rows": rows}
-    report["overlap"] = beside_a_product(options, device, synchronize)
+    report["overlap"] = measure_overlap(options, device, synchronize)
     dist.barrier()
     dist.destroy_process_group()
     return report if rank == 0 else None
 
 
-def largest(numbers: list[float]) -> list[float]:
+def max_over_ranks(numbers: list[float]) -> list[float]:
     """The maximum over ranks of each number."""
     import torch
     import torch.distributed as dist
@@ -141,7 +141,7 @@ def largest(numbers: list[float]) -> list[float]:
     return tensor.tolist()
 
 
-def beside_a_product(
+def measure_overlap(
     options: argparse.Namespace, device: torch.device, synchronize: Callable[[], None]
 ) -> dict[str, float]:
     """Milliseconds until the device is idle: products alone, all_reduce alone, both issued together."""
@@ -150,8 +150,8 @@ def beside_a_product(
 
     total = max(options.sizes)
     tensor = torch.zeros(max(1, total // 4), device=device)
-    edge = EDGE if device.type != "cpu" else 256
-    a = torch.rand(edge, edge, device=device)
+    size = MATRIX_SIZE if device.type != "cpu" else 256
+    a = torch.rand(size, size, device=device)
     result = torch.empty_like(a)
 
     def timed(reduce: bool, products: int) -> float:
@@ -169,7 +169,7 @@ def beside_a_product(
 
     def median(reduce: bool, products: int) -> float:
         timed(reduce, products)
-        return largest([statistics.median(timed(reduce, products) for _ in range(options.iters))])[0]
+        return max_over_ranks([statistics.median(timed(reduce, products) for _ in range(options.iters))])[0]
 
     alone = median(True, 0)
     # The products take about as long as the all_reduce, so that each could hide the other.
@@ -178,13 +178,13 @@ def beside_a_product(
     return found | {"products_ms": median(False, products), "both_ms": median(True, products)}
 
 
-def hidden(overlap: dict[str, float]) -> float:
+def hidden_percent(overlap: dict[str, float]) -> float:
     """Percent of the shorter part that overlaps the longer one."""
     parts = (overlap["all_reduce_ms"], overlap["products_ms"])
     return 100 * (sum(parts) - overlap["both_ms"]) / min(parts)
 
 
-def markdown(found: Found) -> list[str]:
+def markdown(found: JobResults) -> list[str]:
     """Returns a line per size, then the overlap."""
     reports = found["contenders"]
     first = reports["mpi-gdr"][0]
@@ -214,7 +214,11 @@ def markdown(found: Found) -> list[str]:
     heads = ["beside matrix products", "all_reduce ms", "products ms", "both ms", "hidden %"]
     lines += ["", f"| {' | '.join(heads)} |", "|---|" + "--:|" * (len(heads) - 1)]
     for name, rounds in reports.items():
-        each = [report["overlap"] for report in rounds]
-        cells = [spread([of[key] for of in each]) for key in ("all_reduce_ms", "products_ms", "both_ms")]
-        lines.append(f"| {' | '.join([NAMES[name], *cells, spread([hidden(of) for of in each])])} |")
+        overlaps = [report["overlap"] for report in rounds]
+        cells = [
+            spread([overlap[key] for overlap in overlaps])
+            for key in ("all_reduce_ms", "products_ms", "both_ms")
+        ]
+        cells.append(spread([hidden_percent(overlap) for overlap in overlaps]))
+        lines.append(f"| {' | '.join([NAMES[name], *cells])} |")
     return lines

@@ -22,7 +22,7 @@ from .options import REWRITE_BYTES
 Json = TypeVar("Json")
 
 
-def everyones(what: str, mine: Json) -> list[Json]:
+def gather_json(what: str, mine: Json) -> list[Json]:
     """Gathers `mine` of all ranks through the store; `what` must be unique. all_gather_object needs NumPy."""
     store = dist.distributed_c10d._get_default_store()
     keys = [f"mpi_gdr_bench/{what}/{rank}" for rank in range(dist.get_world_size())]
@@ -35,7 +35,7 @@ class Limit:
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self.active = min(size, len(set().union(*everyones("cores", sorted(os.sched_getaffinity(0))))))
+        self.active = min(size, len(set().union(*gather_json("cores", sorted(os.sched_getaffinity(0))))))
         self._group = dist.new_group(range(self.active)) if self.active < size else None
         self._store = dist.distributed_c10d._get_default_store()
         self._times: dict[tuple[bool, int], float] = {}
@@ -65,12 +65,12 @@ class Limit:
     def _median(self, adds: bool, moved: int, iterations: int) -> float:
         # a += b reads 2 floats and writes 1, a copy reads 1 and writes 1. Write-allocate reads do not count.
         count = max(1, moved // self.active // (3 if adds else 2) // 4)
-        a, b, fresh = torch.zeros(count), torch.zeros(count), torch.ones(count)
+        a, b, initial = torch.zeros(count), torch.zeros(count), torch.ones(count)
         samples = torch.empty(iterations, dtype=torch.float64)
         for i in range(-2, iterations):
-            b.copy_(fresh)
+            b.copy_(initial)
             if adds:
-                a.copy_(fresh)
+                a.copy_(initial)
             dist.barrier(self._group)
             begin = time.perf_counter_ns()
             if adds:
@@ -97,7 +97,7 @@ class DeviceLimit:
     def applies(device: torch.device) -> bool:
         """Whether all ranks are on the same device. Collective."""
         properties = torch.get_device_module(device).get_device_properties(device)
-        found = everyones("device", [os.uname().nodename, str(getattr(properties, "uuid", device))])
+        found = gather_json("device", [os.uname().nodename, str(getattr(properties, "uuid", device))])
         return all(each == found[0] for each in found)
 
     def time(self, collective: str, total: int, in_place: bool, iterations: int) -> float | None:
@@ -112,10 +112,10 @@ def copy_bandwidth(to: torch.device, source: torch.device, size: int = 256 << 20
     module = torch.get_device_module(to if to.type != "cpu" else source)
     pinned = to != source
 
-    def made(device: torch.device) -> torch.Tensor:
+    def allocate(device: torch.device) -> torch.Tensor:
         return torch.zeros(size, dtype=torch.uint8, device=device, pin_memory=pinned and device.type == "cpu")
 
-    a, b = made(to), made(source)
+    a, b = allocate(to), allocate(source)
     samples = []
     for _ in range(12):
         module.synchronize()

@@ -60,10 +60,10 @@ class Ranks(Protocol):
 def measure(ranks: Ranks, collective: str, case: Case, calls: Calls) -> dict[str, Timing]:
     """{"out": ..., "in": ...}, as far as the contender supports them."""
     timings = {}
-    for place, run in ranks.runs(collective, case).items():
+    for key, run in ranks.runs(collective, case).items():
         run.fill()
         samples = ranks.all_gather(ranks.samples(run, calls))
-        timings[place] = summarise(samples, _wrong(ranks, run) if calls.check else None)
+        timings[key] = summarise(samples, _wrong(ranks, run) if calls.check else None)
     return timings
 
 

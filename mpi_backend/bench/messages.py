@@ -1,5 +1,5 @@
 """`mpi-gdr bench latency|bw|bibw|multi_bw`: messages between two ranks, with the loops and columns of OSU's
-micro-benchmarks. A turn is one iteration of OSU's loop. See docs/bench.md."""
+micro-benchmarks. See docs/bench.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..command_line import Parser
 from ..reports import JobSummary
 from ..run import positive
 from .options import contenders, powers, size, size_list
-from .side_by_side import Found, collect, show, synchronizer
+from .side_by_side import JobResults, collect, show, synchronizer
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,7 @@ TITLES = {
     "multi_bw": "Multiple Bandwidth / Message Rate Test",
 }
 UNITS = {"latency": "us", "bw": "MB/s", "bibw": "MB/s", "multi_bw": "MB/s"}
-LARGE = 8192  # bytes; fewer turns above it, as in OSU's
+LARGE = 8192  # bytes; fewer iterations above it, as in OSU's
 CHECKED_BYTES = 8 << 20  # memory for the messages of the check, which do not overlap
 
 
@@ -132,8 +132,8 @@ class Report(TypedDict):
     wrong: int | None
 
 
-class Turn(NamedTuple):
-    """A rank's part in each turn: see _tools.raw_mpi.time_messages."""
+class Exchange(NamedTuple):
+    """A rank's part in each iteration of OSU's loop: see _tools.raw_mpi.time_messages."""
 
     pattern: str  # latency, bw or bibw
     first: bool
@@ -187,10 +187,10 @@ def run_rank(name: str, options: argparse.Namespace) -> int:
 
 def measure(ranks: Ranks, name: str, total: int, options: argparse.Namespace) -> Row:
     """Measures one size."""
-    iterations, warmup = turns_of(name, total, options)
+    iterations, warmup = iteration_counts(name, total, options)
     one, other = message(ranks, ranks.rank, 0, total), message(ranks, ranks.rank, 0, total)
-    turn = turn_of(ranks, name, [one] * options.window, [other] * options.window)
-    seconds = run_turns(ranks, turn, warmup, iterations, options.timeout)
+    exchange = exchange_of(ranks, name, [one] * options.window, [other] * options.window)
+    seconds = run_iterations(ranks, exchange, warmup, iterations, options.timeout)
     pairs = ranks.size // 2
     of_pairs = [numbers[0] for numbers in ranks.all_gather([seconds])][:pairs]
     row: Row = {
@@ -207,14 +207,16 @@ def measure(ranks: Ranks, name: str, total: int, options: argparse.Namespace) ->
     return row
 
 
-def turns_of(name: str, total: int, options: argparse.Namespace) -> tuple[int, int]:
-    """(timed turns, turns before them), as OSU's."""
+def iteration_counts(name: str, total: int, options: argparse.Namespace) -> tuple[int, int]:
+    """(timed iterations, warm-up iterations), as OSU's."""
     small, large = (2000, 200) if name == "latency" else (100, 20)
     iterations = options.iters or (small if total <= LARGE else large)
     return iterations, -(-iterations // 4) if options.warmup_iters is None else options.warmup_iters
 
 
-def turn_of(ranks: Ranks, name: str, outgoing: list[torch.Tensor], incoming: list[torch.Tensor]) -> Turn:
+def exchange_of(
+    ranks: Ranks, name: str, outgoing: list[torch.Tensor], incoming: list[torch.Tensor]
+) -> Exchange:
     """Pairs rank r of the first half with r + pairs, as OSU's; an odd last rank has no peer."""
     pairs = ranks.size // 2
     first = ranks.rank < pairs
@@ -222,7 +224,7 @@ def turn_of(ranks: Ranks, name: str, outgoing: list[torch.Tensor], incoming: lis
     pattern = "bw" if name == "multi_bw" else name
     if pattern == "bw":
         outgoing, incoming = (outgoing, []) if first else ([], incoming)
-    return Turn(pattern, first, peer, outgoing, incoming)
+    return Exchange(pattern, first, peer, outgoing, incoming)
 
 
 def message(ranks: Ranks, sender: int, number: int, total: int) -> torch.Tensor:
@@ -234,31 +236,33 @@ def message(ranks: Ranks, sender: int, number: int, total: int) -> torch.Tensor:
 
 
 def wrong_bytes(ranks: Ranks, name: str, total: int, options: argparse.Namespace) -> int:
-    """Wrong bytes on all ranks, in one more turn whose messages have separate memory."""
+    """Wrong bytes on all ranks, in one more iteration whose messages have separate memory."""
     import torch
 
     count = min(options.window, max(1, CHECKED_BYTES // total))
     outgoing = [message(ranks, ranks.rank, k, total) for k in range(count)]
     incoming = [torch.full_like(outgoing[0], 255) for _ in range(count)]
-    turn = turn_of(ranks, name, outgoing, incoming)
-    run_turns(ranks, turn, 0, 1, options.timeout)
+    exchange = exchange_of(ranks, name, outgoing, incoming)
+    run_iterations(ranks, exchange, 0, 1, options.timeout)
     wrong = 0
-    for k, arrived in enumerate(turn.incoming if turn.peer >= 0 else ()):
-        wrong += int((arrived != message(ranks, turn.peer, k, total)).sum())
+    for k, arrived in enumerate(exchange.incoming if exchange.peer >= 0 else ()):
+        wrong += int((arrived != message(ranks, exchange.peer, k, total)).sum())
     return int(sum(numbers[0] for numbers in ranks.all_gather([float(wrong)])))
 
 
-def run_turns(ranks: Ranks, turn: Turn, warmup: int, iterations: int, timeout: float) -> float:
-    """Seconds of the timed turns on this rank."""
+def run_iterations(ranks: Ranks, exchange: Exchange, warmup: int, iterations: int, timeout: float) -> float:
+    """Seconds of the timed iterations on this rank."""
     if ranks.backend == "mpi":
         from ..tools import raw_mpi
         from .raw_mpi import address
 
-        outgoing, incoming = [address(t) for t in turn.outgoing], [address(t) for t in turn.incoming]
-        each = (*turn.outgoing, *turn.incoming)[0].nbytes
+        outgoing, incoming = [address(t) for t in exchange.outgoing], [address(t) for t in exchange.incoming]
+        each = (*exchange.outgoing, *exchange.incoming)[0].nbytes
         numbers = each, warmup, iterations, float(timeout)
-        return raw_mpi.time_messages(turn.pattern, turn.first, turn.peer, outgoing, incoming, *numbers)
-    run = turn_by_torch(ranks, turn)
+        return raw_mpi.time_messages(
+            exchange.pattern, exchange.first, exchange.peer, outgoing, incoming, *numbers
+        )
+    run = torch_iteration(ranks, exchange)
     for _ in range(warmup):
         run()
     ranks.barrier()
@@ -268,13 +272,13 @@ def run_turns(ranks: Ranks, turn: Turn, warmup: int, iterations: int, timeout: f
     return time.perf_counter() - begin
 
 
-def turn_by_torch(ranks: Ranks, turn: Turn) -> Callable[[], None]:
-    """The turn through torch.distributed."""
+def torch_iteration(ranks: Ranks, exchange: Exchange) -> Callable[[], None]:
+    """An iteration through torch.distributed."""
     import torch
     import torch.distributed as dist
 
     synchronize = synchronizer(ranks.device)
-    _, first, peer, outgoing, incoming = turn
+    _, first, peer, outgoing, incoming = exchange
     answer = torch.zeros(4, dtype=torch.uint8, device=ranks.device)
 
     def ping_pong() -> None:
@@ -291,13 +295,13 @@ def turn_by_torch(ranks: Ranks, turn: Turn) -> Callable[[], None]:
         works += [dist.isend(tensor, peer) for tensor in outgoing]
         for work in works:
             work.wait()
-        if turn.pattern == "bw":
+        if exchange.pattern == "bw":
             dist.recv(answer, peer) if first else dist.send(answer, peer)
         synchronize()
 
     if peer < 0:
         return lambda: None
-    return ping_pong if turn.pattern == "latency" else window
+    return ping_pong if exchange.pattern == "latency" else window
 
 
 # ---- output -----------------------------------------------------------------------------------------------
@@ -341,24 +345,24 @@ def compare(
     started = ranks_of_jobs(parser, ranks)
     if options.backend != "mpi-gdr":
         parser.error(f"--backend {options.backend}: --compare starts mpi-gdr and the others itself")
-    backends = {who: who for who in ("mpi-gdr", *options.compare)}
+    backends = {contender: contender for contender in ("mpi-gdr", *options.compare)}
     found = collect(name, argv, backends, started, options.rounds)
     show(found, options.json, markdown)
     reports = found["contenders"]
-    return 1 if any(report["wrong"] for of in reports.values() for report in of) else 0
+    return 1 if any(report["wrong"] for by_round in reports.values() for report in by_round) else 0
 
 
-def markdown(found: Found) -> list[str]:
+def markdown(found: JobResults) -> list[str]:
     """A ratio is the median over rounds of the ratios within a round: above 1 mpi-gdr is faster."""
     from .compare import machine_of, spread
     from .jobs import NAMES
 
     reports = found["contenders"]
     ours = reports["mpi-gdr"]
-    others = [who for who in reports if who != "mpi-gdr"]
+    others = [name for name in reports if name != "mpi-gdr"]
     unit, faster = ours[0]["unit"], ours[0]["unit"] != "us"
-    heads = ["bytes", *(f"{NAMES[who]} {unit}" for who in reports)]
-    heads += [f"mpi-gdr / {NAMES[who]}" if faster else f"{NAMES[who]} / mpi-gdr" for who in others]
+    heads = ["bytes", *(f"{NAMES[name]} {unit}" for name in reports)]
+    heads += [f"mpi-gdr / {NAMES[name]}" if faster else f"{NAMES[name]} / mpi-gdr" for name in others]
     window = f", window {ours[0]['window']}" if faster else ""
     lines = [
         f"{found['benchmark']}, {found['ranks']} ranks{window}, {found['rounds']} rounds; "
@@ -368,10 +372,10 @@ def markdown(found: Found) -> list[str]:
         "|--:" * len(heads) + "|",
     ]
     for i, row in enumerate(ours[0]["rows"]):
-        values = {who: [report["rows"][i]["value"] for report in of] for who, of in reports.items()}
+        values = {name: [r["rows"][i]["value"] for r in by_round] for name, by_round in reports.items()}
         cells = [str(row["bytes"]), *(spread(numbers) for numbers in values.values())]
-        for who in others:
-            pairs = zip(values["mpi-gdr"], values[who], strict=True)
+        for name in others:
+            pairs = zip(values["mpi-gdr"], values[name], strict=True)
             cells.append(spread([a / b if faster else b / a for a, b in pairs]))
         lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .. import rank_command
-from ..command_line import Parser, names_among, refusal, spelled
+from ..command_line import Parser, canonical_name, parse_names, refusal
 from ..run import positive
 
 COLLECTIVES = (
@@ -131,14 +131,14 @@ def parser_of_command() -> argparse.ArgumentParser:
 
 def collective_list(text: str) -> list[str]:
     """Parses some of COLLECTIVES, separated by commas, each once."""
-    if "," not in text and spelled(text, COLLECTIVES) not in COLLECTIVES:
+    if "," not in text and canonical_name(text, COLLECTIVES) not in COLLECTIVES:
         raise argparse.ArgumentTypeError(refusal(text, (*COLLECTIVES, *MESSAGES, *OTHERS)))
-    return names_among(text, COLLECTIVES)
+    return parse_names(text, COLLECTIVES)
 
 
 def contenders(*known: str) -> Callable[[str], list[str]]:
     """Parser of --compare: some of `known`, separated by commas, each once; an empty text gives none."""
-    return lambda text: names_among(text, known) if text else []
+    return lambda text: parse_names(text, known) if text else []
 
 
 def size(text: str) -> int:

@@ -17,7 +17,7 @@ from ..run import positive
 from .compare import number, spread
 from .options import COLLECTIVES as ALL_COLLECTIVES
 from .options import Calls, size_list
-from .side_by_side import Command, Found, initialize
+from .side_by_side import Command, JobResults, initialize
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -31,23 +31,23 @@ COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name != "sendrecv")
 
 def command() -> Command:
     """Returns this benchmark's command."""
-    made = Command(
+    benchmark = Command(
         "overhead",
         "Host time of a call on a few bytes: mpi-gdr's, that of torch's fake backend, and MPI's own.",
         {"mpi-gdr": "mpi-gdr", "fake": "fake", "mpi": "mpi"},
     )
 
-    made.parser.add_argument(
+    benchmark.parser.add_argument(
         "--sizes",
         type=size_list,
         default=[8, 1024, 8192],
         metavar="LIST",
         help="bytes of all_reduce; the first is the block of the others too (default: 8,1K,8K)",
     )
-    made.parser.add_argument(
+    benchmark.parser.add_argument(
         "--iters", type=positive, default=1000, metavar="N", help="timed calls (default: 1000)"
     )
-    return made
+    return benchmark
 
 
 def main(argv: list[str], ranks: int | None) -> int:
@@ -158,7 +158,7 @@ def calls_of(
     return functools.partial(call, async_op=True), call
 
 
-def markdown(found: Found) -> list[str]:
+def markdown(found: JobResults) -> list[str]:
     """Lines of a table with a row per collective."""
     reports = found["contenders"]
     heads = ["collective", "issue us", "issue and wait us", "blocking us"]
@@ -174,9 +174,10 @@ def markdown(found: Found) -> list[str]:
         "|---|" + "--:|" * (len(heads) - 1),
     ]
     for row in reports["mpi-gdr"][0]["collectives"]:
-        ours = {key: of(reports, "mpi-gdr", row, key) for key in ("issue_us", "issue_and_wait_us", "sync_us")}
+        keys = ("issue_us", "issue_and_wait_us", "sync_us")
+        ours = {key: by_round(reports, "mpi-gdr", row, key) for key in keys}
         cells = [row, *(spread(values) for values in ours.values())]
-        others = [of(reports, other, row, "sync_us") for other in ("fake", "mpi") if other in reports]
+        others = [by_round(reports, other, row, "sync_us") for other in ("fake", "mpi") if other in reports]
         cells += [spread(values) for values in others]
         beyond = statistics.median(ours["sync_us"])
         for values in others if "fake" in reports else []:
@@ -186,6 +187,8 @@ def markdown(found: Found) -> list[str]:
     return lines
 
 
-def of(reports: Mapping[str, Sequence[Mapping[str, Any]]], contender: str, row: str, key: str) -> list[float]:
+def by_round(
+    reports: Mapping[str, Sequence[Mapping[str, Any]]], contender: str, row: str, key: str
+) -> list[float]:
     """`key` of a contender's row, by round."""
     return [report["collectives"][row][key] for report in reports[contender]]

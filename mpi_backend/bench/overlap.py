@@ -17,7 +17,7 @@ from .. import rank_command
 from ..run import positive
 from .compare import spread
 from .options import size_list
-from .side_by_side import Command, Found, initialize
+from .side_by_side import Command, JobResults, initialize
 
 if TYPE_CHECKING:
     import torch
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 # Seconds of computation before the timed loops: Linux takes a while to share cores evenly between threads
 # with different earlier processor use.
 WARM_UP = 0.4
-EDGE = 96  # of the matrices: a chunk takes tens of microseconds and stays in the cache
+MATRIX_SIZE = 96  # of the matrices: a chunk takes tens of microseconds and stays in the cache
 
 
 def command() -> Command:
     """Returns this benchmark's command."""
-    made = Command(
+    benchmark = Command(
         "overlap",
         "Speed of a compute loop beside an all_reduce in flight: mpi-gdr, and MPI_Iallreduce tested by hand.",
         {"mpi-gdr": "mpi-gdr", "mpi": "mpi"},
     )
-    add = made.parser.add_argument
+    add = benchmark.parser.add_argument
     add("--sizes", type=size_list, default=[65536, 1 << 20, 16 << 20], help="bytes (default: 64K,1M,16M)")
     add("--iters", type=positive, default=20, metavar="N", help="loops of each kind (default: 20)")
-    return made
+    return benchmark
 
 
 def main(argv: list[str], ranks: int | None) -> int:
@@ -68,7 +68,7 @@ class Ours:
 
         dist.barrier()
 
-    def largest(self, numbers: list[float]) -> list[float]:
+    def max_over_ranks(self, numbers: list[float]) -> list[float]:
         import torch
         import torch.distributed as dist
 
@@ -100,7 +100,7 @@ class Mpi:
         while not self.progress():
             pass
 
-    def largest(self, numbers: list[float]) -> list[float]:
+    def max_over_ranks(self, numbers: list[float]) -> list[float]:
         return [max(column) for column in zip(*self._ranks.all_gather(numbers), strict=True)]
 
 
@@ -115,7 +115,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
         buffer = torch.zeros(total // 4)
         chunks = chunks_beside(total)
         samples: dict[str, list[float]] = {"alone": [], "loop": [], "rest": []}
-        untimed = 1 + math.ceil(side.largest([WARM_UP / loop.run(chunks, None)])[0])
+        untimed = 1 + math.ceil(side.max_over_ranks([WARM_UP / loop.run(chunks, None)])[0])
         for i in range(-untimed, options.iters):
             alone = loop.run(chunks, None)
             buffer.fill_(1.0)
@@ -130,7 +130,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
             if i >= 0:
                 for key, value in (("alone", alone), ("loop", middle - begin), ("rest", end - middle)):
                     samples[key].append(value)
-        medians = side.largest([statistics.median(values) for values in samples.values()])
+        medians = side.max_over_ranks([statistics.median(values) for values in samples.values()])
         rows.append({"bytes": total, "chunks": chunks, **dict(zip(samples, medians, strict=True))})
     side.close()
     return {"info": side.info, "rows": rows} if side.rank == 0 else None
@@ -148,8 +148,8 @@ class Loop:
         import torch
 
         torch.set_num_threads(1)
-        self._a, self._b = torch.rand(EDGE, EDGE), torch.rand(EDGE, EDGE)
-        self._c = torch.empty(EDGE, EDGE)
+        self._a, self._b = torch.rand(MATRIX_SIZE, MATRIX_SIZE), torch.rand(MATRIX_SIZE, MATRIX_SIZE)
+        self._c = torch.empty(MATRIX_SIZE, MATRIX_SIZE)
         self._multiply = torch.mm
 
     def run(self, chunks: int, progress: Callable[[], object] | None) -> float:
@@ -166,7 +166,7 @@ class Loop:
         return time.perf_counter() - begin
 
 
-def markdown(found: Found) -> list[str]:
+def markdown(found: JobResults) -> list[str]:
     """Returns a line per size."""
     reports = found["contenders"]
     names = [name for name in ("mpi-gdr", "mpi") if name in reports]

@@ -9,7 +9,7 @@ from .. import host
 from .collectives import KINDS
 from .compare import Comparison, machine_of
 from .jobs import NAMES, Conditions, conditions
-from .report import PLACES, Place, Report
+from .report import FORMS, Form, Report
 
 Lines = dict[str, dict[int, list[float]]]  # contender -> bytes -> microseconds by round
 
@@ -17,10 +17,10 @@ Lines = dict[str, dict[int, list[float]]]  # contender -> bytes -> microseconds 
 def plot_job(report: Report, path: str) -> None:
     """Plots a single job: a line for each form."""
     lines: Lines = {}
-    for place in PLACES:
-        times = {row["bytes"]: [t["p50_us"]] for row in report["rows"] if (t := row[place])}
+    for form in FORMS:
+        times = {row["bytes"]: [t["p50_us"]] for row in report["rows"] if (t := row[form])}
         if times:
-            lines[place.replace("_", " ")] = times
+            lines[form.replace("_", " ")] = times
     info = report["info"]
     title = f"{report['collective']}, {report['rows'][0]['type']}, {info['ranks']} ranks, {info['backend']}"
     state = conditions(info)
@@ -31,13 +31,13 @@ def plot_comparison(found: Comparison, path: str) -> None:
     """Plots the in-place times if mpi-gdr has them, else the out-of-place ones."""
     ours = found["contenders"][0]
     rows = [row for row in found["rows"] if row["cells"][ours]]
-    place: Place = "in_place" if any(row["place"] == "in_place" for row in rows) else "out_of_place"
+    form: Form = "in_place" if any(row["place"] == "in_place" for row in rows) else "out_of_place"
     lines: Lines = {}
     for name in found["contenders"]:
         times = {
             row["bytes"]: cell["p50_us"]
             for row in found["rows"]
-            if row["place"] == place and (cell := row["cells"][name])
+            if row["place"] == form and (cell := row["cells"][name])
         }
         if times:
             lines[NAMES[name]] = times

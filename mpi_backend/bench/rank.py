@@ -16,7 +16,7 @@ from .limit import DeviceLimit, Limit
 from .measure import Ranks, Timing, TorchRanks, measure
 from .options import REWRITE_BYTES, calls, sizes
 
-FORMS: dict[str, text.Place] = {"out": "out_of_place", "in": "in_place"}
+FORM_OF_KEY: dict[str, text.Form] = {"out": "out_of_place", "in": "in_place"}
 
 
 def run_rank(options: argparse.Namespace) -> int:
@@ -76,7 +76,7 @@ def run_collective(
     for line in lines.foot(report):
         show(line)
     if options.check:
-        found = [t for row in report["rows"] for place in text.PLACES if (t := row[place])]
+        found = [t for row in report["rows"] for form in text.FORMS if (t := row[form])]
         report["wrong"] = sum(t["wrong"] or 0 for t in found)
     return report
 
@@ -138,12 +138,12 @@ def measure_sizes(
             "out_of_place": None,
             "in_place": None,
         }
-        for place, key in FORMS.items():
-            if place in timings:
+        for key, form in FORM_OF_KEY.items():
+            if key in timings:
                 least = None
                 if limit:
-                    least = limit.time(name, total, place == "in", min(protocol.iterations, 10))
-                row[key] = cells(timings[place], total, kind.bus_factor(ranks.size), least)
+                    least = limit.time(name, total, key == "in", min(protocol.iterations, 10))
+                row[form] = cells(timings[key], total, kind.bus_factor(ranks.size), least)
         yield row
 
 

@@ -90,10 +90,10 @@ class MpiRanks:
         if collective == "all_to_all":
             found["in"] = found["out"]._replace(input=found["out"].output)
         runs = {}
-        for place, run in found.items():
-            call = self._call(collective, case, place == "in", run)
+        for key, run in found.items():
+            call = self._call(collective, case, key == "in", run)
             if not raw_mpi.explain_unsupported(call.arguments):
-                runs[place] = run._replace(call=call, output=self._result(collective, case, call, run))
+                runs[key] = run._replace(call=call, output=self._result(collective, case, call, run))
         return runs
 
     def _call(self, collective: str, case: Case, in_place: bool, run: Run) -> Call:
@@ -113,12 +113,12 @@ class MpiRanks:
 
     def samples(self, run: Run, calls: Calls) -> list[float]:
         assert isinstance(run.call, Call)
-        assert run.input.nbytes == run.fresh.nbytes
+        assert run.input.nbytes == run.initial.nbytes
         return raw_mpi.time(
             run.call.arguments,
             warmup=calls.warmup,
             iterations=calls.iterations,
-            rewrite=(address(run.input), address(run.fresh), run.input.nbytes) if calls.rewrite else None,
+            rewrite=(address(run.input), address(run.initial), run.input.nbytes) if calls.rewrite else None,
             timeout_seconds=self._timeout,
         )
 

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple, TypedDict
 from .. import rank_command
 from ..reports import JobSummary
 
-Place = Literal["out_of_place", "in_place"]
-PLACES: tuple[Place, ...] = ("out_of_place", "in_place")
+Form = Literal["out_of_place", "in_place"]
+FORMS: tuple[Form, ...] = ("out_of_place", "in_place")
 NCCL_ROW = "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s"
 
 
@@ -105,8 +105,8 @@ def nccl_head(report: Report) -> Iterator[str]:
 def nccl_row(row: Row) -> str:
     """One size in nccl-tests' columns."""
     line = f"{row['bytes']:12}  {row['count']:12}  {row['type']:>8}  {row['redop']:>6}  {row['root']:>6}"
-    for place in PLACES:
-        t = row[place]
+    for form in FORMS:
+        t = row[form]
         if t is None:
             line += f"  {'N/A':>7}" + 3 * f"  {'N/A':>6}"
             continue
@@ -124,7 +124,7 @@ def microseconds(value: float) -> str:
 
 def nccl_foot(report: Report) -> Iterator[str]:
     """nccl-tests' summary."""
-    timings = [t for row in report["rows"] for place in PLACES if (t := row[place])]
+    timings = [t for row in report["rows"] for form in FORMS if (t := row[form])]
     checked = [t["wrong"] for t in timings if t["wrong"] is not None]
     if len(checked) == len(timings):
         wrong = sum(checked)
@@ -165,8 +165,8 @@ def percentiles_head(report: Report) -> Iterator[str]:
 def percentiles_row(row: Row) -> str:
     """One size as percentiles."""
     line = f"{row['bytes']:12}  {row['type']:>13}  {row['redop']:>6}"
-    for place in PLACES:
-        t = row[place]
+    for form in FORMS:
+        t = row[form]
         if t is None:
             line += 4 * f"  {'N/A':>8}"
             continue

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class Found(TypedDict):
+class JobResults(TypedDict):
     """Results of a benchmark's jobs. A report is the value of the benchmark's `run_rank`."""
 
     benchmark: str
@@ -32,7 +32,7 @@ class Found(TypedDict):
     contenders: dict[str, list[dict[str, Any]]]  # reports by round
 
 
-Markdown = Callable[[Found], Sequence[str]]
+Markdown = Callable[[JobResults], Sequence[str]]
 
 
 class Command:
@@ -92,14 +92,18 @@ class Command:
             print(json.dumps(report), flush=True)
         return 0
 
-    def collect(self, argv: Sequence[str], options: argparse.Namespace, ranks: int) -> Found:
+    def collect(self, argv: Sequence[str], options: argparse.Namespace, ranks: int) -> JobResults:
         backends = {name: self.backends[name] for name in ("mpi-gdr", *options.compare)}
         return collect(self.name, argv, backends, ranks, options.rounds)
 
 
-def collect(name: str, argv: Sequence[str], backends: Mapping[str, str], ranks: int, rounds: int) -> Found:
+def collect(
+    name: str, argv: Sequence[str], backends: Mapping[str, str], ranks: int, rounds: int
+) -> JobResults:
     """Runs one job per contender and round. `backends`: see Command."""
-    jobs = {who: [name, *own_options(argv), "--backend", backend] for who, backend in backends.items()}
+    jobs = {
+        contender: [name, *own_options(argv), "--backend", backend] for contender, backend in backends.items()
+    }
     reports, copies = interleave(ranks, jobs, rounds)
     return {
         "benchmark": name,
@@ -110,17 +114,17 @@ def collect(name: str, argv: Sequence[str], backends: Mapping[str, str], ranks: 
     }
 
 
-def lines_of(found: Found, markdown: Markdown) -> list[str]:
+def report_lines(found: JobResults, markdown: Markdown) -> list[str]:
     """The benchmark's lines and the machine's state."""
     return [*markdown(found), "", f"The machine: {state_of(found['conditions'])}."]
 
 
-def show(found: Found, json_to: str | None, markdown: Markdown) -> None:
+def show(found: JobResults, json_to: str | None, markdown: Markdown) -> None:
     """Prints the lines and writes JSON to the file; "-": prints JSON instead."""
     if json_to == "-":
         print(json.dumps(found))
         return
-    print("\n".join(for_screen(lines_of(found, markdown))))
+    print("\n".join(for_screen(report_lines(found, markdown))))
     if json_to:
         Path(json_to).write_text(json.dumps(found) + "\n")
 

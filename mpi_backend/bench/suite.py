@@ -20,7 +20,7 @@ from . import compare, ddp, overhead, overlap
 from .compare import ComparedRow, Comparison, number, percents, ratio
 from .jobs import NAMES, progress, ranks_of_jobs
 from .options import check_options, parser_of_command
-from .side_by_side import Found, lines_of
+from .side_by_side import JobResults, report_lines
 
 SIZES = {2: "8,64,1K,8K,64K,256K,1M,4M,16M,64M,128M", 4: "8,8K,64K,1M,16M,128M"}
 MIDDLE = "64K,1M,16M"
@@ -29,7 +29,7 @@ COLLECTIVES = {
     4: "all_gather,reduce_scatter,broadcast,all_to_all",
 }
 PARTS = ("all_reduce", "collectives", "dtypes", "ddp", "overhead", "overlap")
-LEAST = "How many times as long the others take, at the size of the range where that is least:"
+MIN_RATIO_CAPTION = "How many times as long the others take, at the size of the range where that is least:"
 # Rows of all_reduce's first table: label, contender, from and to bytes.
 RANGES = (
     ("8 B - 8 KiB", "mpi-gdr", 8, 8 << 10),
@@ -44,7 +44,7 @@ class Results(TypedDict):
     """The contents of results.json."""
 
     comparisons: list[Comparison]
-    others: dict[str, Found]  # by benchmark
+    others: dict[str, JobResults]  # by benchmark
 
 
 def main(argv: list[str], ranks: int | None) -> int:
@@ -108,19 +108,19 @@ def sections(options: argparse.Namespace, parts: Sequence[str], results: Results
             picture = f"all_reduce-{ranks}.png"
             plot_comparison(found, str(options.out / picture))
             tables += ["", f"![all_reduce on {ranks} ranks]({picture})", "", *section_of(found)]
-        yield ["## all_reduce", "", LEAST, "", *least_of_ranges(by_ranks), *tables]
+        yield ["## all_reduce", "", MIN_RATIO_CAPTION, "", *min_ratios_by_size(by_ranks), *tables]
     if "collectives" in parts:
         every = []
         for ranks, names in COLLECTIVES.items():
             every += compared(ranks, [names, "--sizes", MIDDLE, "--compare", "gloo,mpi"])
         tables = [line for found in every for line in ("", *section_of(found))]
-        yield ["## Other collectives", "", LEAST, "", *least_of_each(every), *tables]
+        yield ["## Other collectives", "", MIN_RATIO_CAPTION, "", *min_ratios(every), *tables]
     if "dtypes" in parts:
         lines = ["## 16-bit floats"]
         for dtype in ("bfloat16", "float16"):
             arguments = ["all_reduce", "--sizes", MIDDLE, "-d", dtype, "--compare", "group,gloo,mpi"]
             (found,) = compared(2, arguments)
-            lines += ["", *section_of(found), *per_byte(found, results["comparisons"])]
+            lines += ["", *section_of(found), *time_per_byte(found, results["comparisons"])]
         yield lines
     titles = {
         "ddp": (ddp, "## A DDP step", ["--steps", "2", "--compare", ""]),
@@ -137,7 +137,7 @@ def sections(options: argparse.Namespace, parts: Sequence[str], results: Results
             ]
             found = command.collect(argv, command.parser.parse_args(argv), 2)
             results["others"][name] = found
-            yield [title, "", *lines_of(found, module.markdown)]
+            yield [title, "", *report_lines(found, module.markdown)]
 
 
 def section_of(found: Comparison) -> list[str]:
@@ -157,7 +157,7 @@ def run_comparison(ranks: int, arguments: list[str], rounds: int, quick: bool) -
     return compare.collect(options, ranks)
 
 
-def least_of_ranges(by_ranks: dict[int, Comparison]) -> list[str]:
+def min_ratios_by_size(by_ranks: dict[int, Comparison]) -> list[str]:
     """Least speedup over the others within each range of sizes."""
     heads = [f"{NAMES[name]} / ours, {p} ranks" for name in ("gloo", "mpi") for p in by_ranks]
     heads = ["all_reduce, float32", *heads, *(f"% of limit, {p} ranks" for p in by_ranks)]
@@ -168,18 +168,18 @@ def least_of_ranges(by_ranks: dict[int, Comparison]) -> list[str]:
         cells = [label]
         for other in ("gloo", "mpi"):
             for found in by_ranks.values():
-                rows = within(found, low, high) if other in found["contenders"] else []
+                rows = rows_between(found, low, high) if other in found["contenders"] else []
                 least = [statistics.median(ratio(row, other, contender)) for row in rows]
                 cells.append(number(min(least)) if least else "")
         for found in by_ranks.values():
-            known = [percents(row, contender) for row in within(found, low, high)]
+            known = [percents(row, contender) for row in rows_between(found, low, high)]
             least = [statistics.median(values) for values in known if values]
             cells.append(number(min(least)) if least else "")
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def least_of_each(comparisons: Sequence[Comparison]) -> list[str]:
+def min_ratios(comparisons: Sequence[Comparison]) -> list[str]:
     """A row per collective and number of ranks: the least ratio over all sizes and forms."""
     names = [name for name in ("gloo", "mpi") if name in comparisons[0]["contenders"]]
     heads = ["collective, float32", "ranks", *(f"{NAMES[name]} / mpi-gdr" for name in names), "% of limit"]
@@ -196,19 +196,19 @@ def least_of_each(comparisons: Sequence[Comparison]) -> list[str]:
     return lines
 
 
-def within(found: Comparison, low: int, high: int) -> list[ComparedRow]:
+def rows_between(found: Comparison, low: int, high: int) -> list[ComparedRow]:
     """The in-place rows of low to high bytes."""
     return [row for row in found["rows"] if row["place"] == "in_place" and low <= row["bytes"] <= high]
 
 
-def per_byte(found: Comparison, comparisons: Sequence[Comparison]) -> list[str]:
+def time_per_byte(found: Comparison, comparisons: Sequence[Comparison]) -> list[str]:
     """A sentence that compares this dtype's time with float32's at equal bytes, if both were measured."""
     for other in comparisons:
         same = other["collective"] == found["collective"] and other["ranks"] == found["ranks"]
         if same and other["type"] == "float32":
-            times = {row["bytes"]: row for row in within(other, 0, 1 << 62)}
+            times = {row["bytes"]: row for row in rows_between(other, 0, 1 << 62)}
             texts = []
-            for row in within(found, 0, 1 << 62):
+            for row in rows_between(found, 0, 1 << 62):
                 if row["bytes"] in times:
                     ratios = [
                         statistics.median(cell["p50_us"])

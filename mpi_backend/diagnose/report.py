@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..columns import columns
-from .compare import Finding, Job, call_text, lateness, ranks_text
+from .compare import Finding, Job, call_text, median_lateness, ranks_text
 
 SHOWN_RANKS = 64
 
 
 def _rows(job: Job) -> list[list[str]]:
-    late = lateness(job)
+    late = median_lateness(job)
     rows = []
     for rank, dump in list(job.dumps.items())[:SHOWN_RANKS]:
         entries = dump["entries"] + dump["p2p_entries"]

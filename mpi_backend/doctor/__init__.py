@@ -16,8 +16,8 @@ from typing import NamedTuple
 from .._version import __version__
 from ..command_line import Parser
 from . import network, node, start
-from .facts import look_around
-from .findings import Finding, Site, within
+from .facts import collect_facts
+from .findings import Finding, Site, call_with_timeout
 
 Check = Callable[[Site], Iterator[Finding]]
 SECONDS = 15.0  # deadline of a check; its queries have shorter ones
@@ -37,7 +37,7 @@ CHECKS = (
     Row("variables", start.check_variables, of_rank=True),
     Row("MPI", start.check_mpi),
     Row("launcher", start.check_launcher, of_rank=True),
-    Row("rendezvous", start.check_meeting),
+    Row("rendezvous", start.check_rendezvous),
     Row("network", network.check_network),
     Row("host names", network.check_names),
     Row("processors", node.check_processors),
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.n is not None and options.n < 1:
         parser.error(f"-n {options.n} is less than 1")
-    site = look_around(os.environ, options.n)
+    site = collect_facts(os.environ, options.n)
     found = findings(site, CHECKS)
     status = int(any(finding.level == "bad" for _, finding in found))
     if site.job.rank == 0:
@@ -86,12 +86,12 @@ def findings(site: Site, checks: Sequence[Row], seconds: float = SECONDS) -> Fou
         if site.job.local_rank and not row.of_rank:
             continue
         try:
-            answers = within(seconds, lambda row=row: list(row.check(site)))  # type: ignore[misc]
+            results = call_with_timeout(seconds, lambda row=row: list(row.check(site)))  # type: ignore[misc]
         except Exception as error:
-            answers = [
+            results = [
                 Finding("not known", f"{error or type(error).__name__}", page="docs/launch.md#mpi-gdr-doctor")
             ]
-        found += [(row.topic, answer) for answer in answers]
+        found += [(row.topic, answer) for answer in results]
     return found
 
 
@@ -143,10 +143,10 @@ def lines_of(topic: str, finding: Finding) -> list[str]:
 
 def lines_of_other_rank(site: Site, found: Found) -> list[str]:
     """Remarks and errors of a rank other than 0, with its host."""
-    who = f"rank {site.job.rank} ({site.host}): "
+    prefix = f"rank {site.job.rank} ({site.host}): "
     # Rank 0 reports what is alike on all ranks.
     return [
-        who + " ".join(line.strip() for line in lines_of(topic, finding)) + "\n"
+        prefix + " ".join(line.strip() for line in lines_of(topic, finding)) + "\n"
         for topic, finding in found
         if finding.level in ("remark", "bad") and not finding.of_job
     ]

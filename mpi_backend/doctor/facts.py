@@ -17,13 +17,13 @@ from typing import Any
 
 from .. import _autoload, gpu_share, host, info, launchers, master_address, rendezvous, run
 from ..build_info import build_info
-from .findings import TORCHRUN, GpuFacts, Job, Meeting, Site
+from .findings import TORCHRUN, Endpoint, GpuFacts, Job, Site
 
 COMMAND_SECONDS = 5.0
 PR_GET_DUMPABLE = 3
 
 
-def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
+def collect_facts(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
     """Collects the facts of a Site. Imports torch and registers the backend, which sets the variables that a
     program would see. Does not start MPI. Removes invalid values of MPI_GDR_* from `env`."""
     import torch
@@ -37,7 +37,7 @@ def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
         from ..extension import _C
 
         extension, mpi = _C, _C.mpi_info()
-        bad, unknown = info.take_out_bad_variables(_C.env_problems(), env)
+        bad, unknown = info.remove_invalid_variables(_C.env_problems(), env)
     except Exception as error:  # the other checks must still run
         problem = f"{type(error).__name__}: {error}"
     shared = host.shared_memory()
@@ -55,14 +55,14 @@ def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
         bad_values=tuple(bad),
         unknown_names=tuple(unknown),
         network=info.network_module(mpi, env) or None if mpi else None,
-        meeting=meeting_of(env),
+        endpoint=endpoint_of(env),
         resolve=resolve,
         outward_addresses=outward_addresses,
-        why_no_listener=why_no_listener,
+        explain_listen_error=explain_listen_error,
         mpiexec=mpiexec,
         srun_plugins=lambda: srun_plugins(env),
-        speaks_pmix=lambda: mpi is not None and speaks_pmix(mpi["library_path"]),
-        launcher_is_hidden=lambda: launcher_is_hidden(env),
+        supports_pmix=lambda: mpi is not None and supports_pmix(mpi["library_path"]),
+        launcher_in_other_namespace=lambda: launcher_in_other_namespace(env),
         refused_calls=refused_calls,
         locked_memory=host.limit(resource.RLIMIT_MEMLOCK),
         shared_memory=f"{host.size_text(shared['free'])} free of {host.size_text(shared['size'])}"
@@ -107,10 +107,14 @@ def job_of(env: Mapping[str, str], cores: int, ranks_here: int | None) -> Job:
     return Job(None, 0, here * (nodes or 1), None, here, nodes)
 
 
-def meeting_of(env: Mapping[str, str]) -> Meeting | None:
+def endpoint_of(env: Mapping[str, str]) -> Endpoint | None:
     """MASTER_ADDR and MASTER_PORT if both are set."""
     address, port = env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
-    return Meeting(address, port, master_address.offered(env) is not None) if address and port else None
+    return (
+        Endpoint(address, port, master_address.current_endpoint(env) is not None)
+        if address and port
+        else None
+    )
 
 
 def resolve(name: str) -> tuple[str, ...]:
@@ -136,7 +140,7 @@ def outward_addresses() -> tuple[str, ...]:
     return tuple(found)
 
 
-def why_no_listener(port: int) -> str:
+def explain_listen_error(port: int) -> str:
     """Why no process can listen on the port; "" if one can."""
     try:
         rendezvous.open_listener(False, port).close()
@@ -169,7 +173,7 @@ def srun_plugins(env: Mapping[str, str]) -> tuple[str, ...] | None:
     return tuple(re.findall(r"\b(?:pmi2|pmix\w*|none|cray_shasta|openmpi)\b", result.stdout + result.stderr))
 
 
-def speaks_pmix(library: str) -> bool:
+def supports_pmix(library: str) -> bool:
     """Whether the MPI library or one of its dependencies has PMIx_Init. The library is loaded already."""
     try:
         return hasattr(ctypes.CDLL(library), "PMIx_Init")
@@ -177,7 +181,7 @@ def speaks_pmix(library: str) -> bool:
         return False
 
 
-def launcher_is_hidden(env: Mapping[str, str]) -> bool:
+def launcher_in_other_namespace(env: Mapping[str, str]) -> bool:
     """Whether the launcher at PMI_FD's other end is in another PID namespace: the kernel reports pid 0."""
     descriptor = env.get("PMI_FD", "")
     if not descriptor.isdecimal():

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from ..reports import AcceleratorInfo, MpiInfo
 
 Level = Literal["good", "remark", "bad", "not known"]
-Answer = TypeVar("Answer")
+Value = TypeVar("Value")
 TORCHRUN = "torchrun"
 DNS_SECONDS = 4.0
 
@@ -40,7 +40,7 @@ class Job(NamedTuple):
     nodes: int | None
 
 
-class Meeting(NamedTuple):
+class Endpoint(NamedTuple):
     """MASTER_ADDR and MASTER_PORT. `computed`: by mpi-gdr, at `import torch`."""
 
     address: str
@@ -58,7 +58,7 @@ class GpuFacts(NamedTuple):
     queues: str | None = None
 
 
-def _nothing(*_: Any) -> None:
+def _return_none(*_: Any) -> None:
     return None
 
 
@@ -80,21 +80,21 @@ class Site:
     bad_values: tuple[str, ...] = ()
     unknown_names: tuple[str, ...] = ()
     network: str | None = None  # MPI's module, such as "ucx" or "ofi (tcp)"; None: unknown
-    meeting: Meeting | None = None
+    endpoint: Endpoint | None = None
     root: Path = Path("/")  # of /proc and /sys
     # Addresses of a name, () if it does not resolve. Raises TimeoutError.
     resolve: Callable[[str], tuple[str, ...]] = field(default=lambda name: ())
     outward_addresses: Callable[[], tuple[str, ...]] = field(default=lambda: ())
-    why_no_listener: Callable[[int], str] = field(default=lambda port: "")
+    explain_listen_error: Callable[[int], str] = field(default=lambda port: "")
     # (path, whether it is Open MPI's or None if unknown)
-    mpiexec: Callable[[], tuple[str, bool | None] | None] = _nothing
-    srun_plugins: Callable[[], tuple[str, ...] | None] = _nothing  # None: no srun; (): no answer
-    speaks_pmix: Callable[[], bool] = field(default=lambda: False)
-    launcher_is_hidden: Callable[[], bool] = field(default=lambda: False)  # in another PID namespace
+    mpiexec: Callable[[], tuple[str, bool | None] | None] = _return_none
+    srun_plugins: Callable[[], tuple[str, ...] | None] = _return_none  # None: no srun; (): no answer
+    supports_pmix: Callable[[], bool] = field(default=lambda: False)
+    launcher_in_other_namespace: Callable[[], bool] = field(default=lambda: False)  # in another PID namespace
     refused_calls: Callable[[], Mapping[str, str]] = field(default=dict)  # system call -> error
     locked_memory: int | None = None  # bytes; None: no limit
     shared_memory: str | None = None  # such as "1 GiB free of 2 GiB"
-    gpus: Callable[[], GpuFacts | None] = _nothing
+    gpus: Callable[[], GpuFacts | None] = _return_none
 
     def read(self, path: str) -> str | None:
         """A file's stripped text; None if it cannot be read."""
@@ -118,15 +118,15 @@ class Site:
             return None
 
 
-def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
-    """Returns `ask`'s value or raises its error; TimeoutError after `seconds`. Then a daemon thread keeps
+def call_with_timeout(seconds: float, query: Callable[[], Value]) -> Value:
+    """Returns `query`'s value or raises its error; TimeoutError after `seconds`. Then a daemon thread keeps
     waiting, which the process's exit does not wait for."""
-    answers: list[Answer] = []
+    results: list[Value] = []
     errors: list[Exception] = []
 
     def run() -> None:
         try:
-            answers.append(ask())
+            results.append(query())
         except Exception as error:
             errors.append(error)
 
@@ -135,24 +135,24 @@ def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
     thread.join(seconds)
     if errors:
         raise errors[0]
-    if not answers:
+    if not results:
         raise TimeoutError(f"no answer within {seconds:g} s")
-    return answers[0]
+    return results[0]
 
 
-def all_within(
-    seconds: float, ask: Callable[[str], Answer], questions: Iterable[str]
-) -> dict[str, Answer | None]:
+def call_all_with_timeout(
+    seconds: float, query: Callable[[str], Value], arguments: Iterable[str]
+) -> dict[str, Value | None]:
     """Asks all questions at once. None: it failed or was not answered in time."""
-    answers: dict[str, Answer | None] = dict.fromkeys(questions)
+    results: dict[str, Value | None] = dict.fromkeys(arguments)
 
-    def run(question: str) -> None:
+    def run(argument: str) -> None:
         try:
-            answers[question] = ask(question)
+            results[argument] = query(argument)
         except Exception:
-            answers[question] = None
+            results[argument] = None
 
-    threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in answers]
+    threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in results]
     for thread in threads:
         thread.start()
 
@@ -161,5 +161,5 @@ def all_within(
             thread.join()
 
     with contextlib.suppress(TimeoutError):
-        within(seconds, join)
-    return dict(answers)
+        call_with_timeout(seconds, join)
+    return dict(results)

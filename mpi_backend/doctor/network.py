@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from .findings import DNS_SECONDS, Finding, Site, all_within, within
+from .findings import DNS_SECONDS, Finding, Site, call_all_with_timeout, call_with_timeout
 from .start import MASTER, is_loopback, several
 
 # Batch systems' files with a node's name on each line.
 NODE_FILES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE", "COBALT_NODEFILE")
-MOST_NAMES = 64
+MAX_NAMES = 64
 BENCH = "docs/bench.md#messages-latency-bw-bibw-multi_bw"
 SITE = "docs/slurm.md#what-goes-wrong-first"
 # Variables that confine a network library to some devices.
@@ -44,7 +44,7 @@ def check_network(site: Site) -> Iterator[Finding]:
             advice="measure it with `mpi-gdr bench latency` between two nodes",
             page=BENCH,
         )
-    elif takes_sockets(site, fast):
+    elif uses_sockets(site, fast):
         yield Finding(
             "remark",
             f"{site.network}: libfabric uses its slowest provider, sockets; {here}",
@@ -75,7 +75,7 @@ def provider(site: Site) -> str:
     return site.env.get("FI_PROVIDER") or site.env.get("MPIR_CVAR_OFI_USE_PROVIDER", "")
 
 
-def takes_sockets(site: Site, fast: list[str]) -> bool:
+def uses_sockets(site: Site, fast: list[str]) -> bool:
     """Measured: MVAPICH 4.0 and MPICH 5.0.2 take `sockets` on hosts without other devices, if nothing is
     set."""
     if not (site.network or "").startswith("ofi") or site.mpi is None:
@@ -111,9 +111,9 @@ def check_names(site: Site) -> Iterator[Finding]:
     names = [name for name in nodes_of_allocation(site) if name != site.host]
     if not names:
         return
-    asked = names[:MOST_NAMES]
-    found = all_within(DNS_SECONDS, site.resolve, asked)
-    silent = [name for name in asked if found[name] is None]
+    asked = names[:MAX_NAMES]
+    found = call_all_with_timeout(DNS_SECONDS, site.resolve, asked)
+    unanswered = [name for name in asked if found[name] is None]
     unknown = [name for name in asked if found[name] == ()]
     if unknown:
         yield Finding(
@@ -123,21 +123,21 @@ def check_names(site: Site) -> Iterator[Finding]:
             advice="DNS or /etc/hosts of the nodes, else MPI_GDR_MASTER_ADDR= an address of rank 0's node",
             page=MASTER,
         )
-    if silent:
+    if unanswered:
         yield Finding(
             "not known",
-            f"the name service does not answer for {len(silent)} of {len(asked)} names of nodes: "
-            f"{', '.join(silent[:4])}",
+            f"the name service does not answer for {len(unanswered)} of {len(asked)} names of nodes: "
+            f"{', '.join(unanswered[:4])}",
             page=MASTER,
         )
-    if not unknown and not silent:
+    if not unknown and not unanswered:
         yield Finding("good", f"{len(asked)} of {len(names)} names of other nodes looked up: they resolve")
 
 
 def check_own_name(site: Site) -> Iterator[Finding]:
     """This host's name, by which other programs find it, and which rank 0 announces."""
     try:
-        addresses = within(DNS_SECONDS, lambda: site.resolve(site.host))
+        addresses = call_with_timeout(DNS_SECONDS, lambda: site.resolve(site.host))
     except TimeoutError:
         yield Finding(
             "not known",
@@ -150,7 +150,7 @@ def check_own_name(site: Site) -> Iterator[Finding]:
         yield Finding("good", f"{site.host}, this host's name, is {addresses[0]}")
         return
     try:
-        outward = within(DNS_SECONDS, site.outward_addresses)
+        outward = call_with_timeout(DNS_SECONDS, site.outward_addresses)
     except TimeoutError:
         outward = ()
     what = f"is {addresses[0]}, which other nodes cannot use" if addresses else "does not resolve"

@@ -18,7 +18,7 @@ ENOUGH_LOCKED = 1 << 30
 def check_processors(site: Site) -> Iterator[Finding]:
     """Cores for this node's ranks."""
     ranks, cores, total = site.job.ranks_here, len(site.cpus), cpus_of_job(site)
-    crowded = ranks > total or (ranks > cores and not bound_apart(site))
+    crowded = ranks > total or (ranks > cores and not has_cores_for_all_ranks(site))
     if crowded:
         yield Finding(
             "remark",
@@ -67,7 +67,7 @@ def cpus_of_job(site: Site) -> int:
     return min(site.cpus_of_host, number(site.env.get("SLURM_CPUS_ON_NODE")) or site.cpus_of_host)
 
 
-def bound_apart(site: Site) -> bool:
+def has_cores_for_all_ranks(site: Site) -> bool:
     """Whether each rank can have its own cores, if every rank may use as many as this process."""
     return len(site.cpus) * site.job.ranks_here <= cpus_of_job(site)
 
@@ -171,7 +171,7 @@ def check_copies(site: Site) -> Iterator[Finding]:
             page=COPIES,
         )
     elif (scope := site.read("proc/sys/kernel/yama/ptrace_scope")) not in (None, "0") and (
-        scope == "3" or not may_trace(site)
+        scope == "3" or not has_ptrace_capability(site)
     ):
         yield Finding(
             "remark",
@@ -191,7 +191,7 @@ def check_copies(site: Site) -> Iterator[Finding]:
         yield Finding("good", "the kernel copies between processes of this user, who also share memory")
 
 
-def may_trace(site: Site) -> bool:
+def has_ptrace_capability(site: Site) -> bool:
     """Whether the process has the capability that yama requires."""
     for line in (site.read("proc/self/status") or "").splitlines():
         if line.startswith("CapEff:"):
@@ -213,7 +213,7 @@ def own_namespaces(site: Site) -> list[str] | None:
 def shares_namespaces(site: Site) -> bool | None:
     """Whether this node's ranks share their namespaces: true if this process has none of its own, or if the
     launcher is in the same namespaces. None: unknown."""
-    if site.launcher_is_hidden() or (own := own_namespaces(site)) is None:
+    if site.launcher_in_other_namespace() or (own := own_namespaces(site)) is None:
         return None
     inside = site.job.launcher in (None, TORCHRUN) or "PMI_FD" in site.env
     return True if inside or not own else None
@@ -224,7 +224,7 @@ def check_namespaces(site: Site) -> Iterator[Finding]:
     own = own_namespaces(site)
     if own is None:
         what = "this process's namespaces: /proc does not show them"
-    elif site.launcher_is_hidden():
+    elif site.launcher_in_other_namespace():
         what = "the launcher is in another PID namespace; whether the ranks of a node share this container"
     elif not own:
         yield Finding("good", "PID and IPC are the host's, or those of a virtual machine")

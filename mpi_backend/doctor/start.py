@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .. import launchers
 from ..reports import MpiInfo
-from .findings import DNS_SECONDS, TORCHRUN, Finding, Level, Site, within
+from .findings import DNS_SECONDS, TORCHRUN, Finding, Level, Site, call_with_timeout
 
 WHEN_NOT = "docs/launch.md#when-it-does-not-start"
 WHICH_WAY = "docs/bootstrap.md#which-way"
@@ -86,39 +86,39 @@ def check_launcher(site: Site) -> Iterator[Finding]:
     env, launcher = site.env, site.job.launcher
     open_mpi = is_open_mpi(site.mpi)
     if launcher == TORCHRUN or (launcher is None and {"RANK", "WORLD_SIZE"} <= set(env)):
-        who = launcher or "RANK and WORLD_SIZE without a launcher"
+        starter = launcher or "RANK and WORLD_SIZE without a launcher"
         if open_mpi and site.job.size > 1:
             yield Finding(
                 "bad",
-                f"{who}: Open MPI starts only under its own launcher",
+                f"{starter}: Open MPI starts only under its own launcher",
                 advice=f"start with `mpi-gdr run -n {site.job.size} train.py`",
                 page=WHICH_WAY,
             )
         else:
-            yield Finding("good", f"{who}: MPI starts over torch's store")
+            yield Finding("good", f"{starter}: MPI starts over torch's store")
         return
     sentence = launchers.explain_mismatch(env, env.get("RANK"), env.get("WORLD_SIZE"), "train.py")
     if launcher is None:
-        if sentence and not launchers.are_of_an_allocation(launchers.traces(env)):
+        if sentence and not launchers.all_from_batch_system(launchers.launcher_variables(env)):
             yield Finding("bad", sentence, page=WHEN_NOT)
-        yield from check_starters(site, open_mpi)
+        yield from check_available_launchers(site, open_mpi)
         return
     if sentence:
         yield Finding("bad", sentence, page=WHEN_NOT)
     elif not launcher_problem(site) and (pmix := pmix_problem(site)):
         yield pmix
     else:
-        yield how_mpi_starts(site, open_mpi)
+        yield check_mpi_start(site, open_mpi)
 
 
-def how_mpi_starts(site: Site, open_mpi: bool) -> Finding:
+def check_mpi_start(site: Site, open_mpi: bool) -> Finding:
     """MPI's start under the launcher of this rank."""
     launcher = site.job.launcher
     if not (problem := launcher_problem(site)):
         return Finding("good", f"{launcher} starts the ranks, and MPI by its own interface")
-    if site.meeting is None or open_mpi:
+    if site.endpoint is None or open_mpi:
         return Finding("bad", problem, page=WHEN_NOT)
-    where = f"MPI starts over torch's store at {site.meeting.address}:{site.meeting.port}"
+    where = f"MPI starts over torch's store at {site.endpoint.address}:{site.endpoint.port}"
     if site.env.get("MPI_GDR_BOOTSTRAP") == "store":
         return Finding("good", f"{launcher} starts the ranks; MPI_GDR_BOOTSTRAP=store: {where}")
     return Finding(
@@ -160,7 +160,7 @@ def pmix_problem(site: Site) -> Finding | None:
     return None
 
 
-def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
+def check_available_launchers(site: Site, open_mpi: bool) -> Iterator[Finding]:
     """Outside a job: what would start one."""
     found = site.mpiexec()
     if found is None:
@@ -190,7 +190,7 @@ def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
     plugins = site.srun_plugins()
     if plugins is None:
         return
-    fitting = ["pmix"] if open_mpi else ["pmi2", "cray_shasta", *(["pmix"] if site.speaks_pmix() else [])]
+    fitting = ["pmix"] if open_mpi else ["pmi2", "cray_shasta", *(["pmix"] if site.supports_pmix() else [])]
     fits = [name for name in fitting if any(plugin.startswith(name) for plugin in plugins)]
     if not plugins:
         yield Finding("not known", "`srun --mpi=list` did not answer", page="docs/slurm.md#slurm")
@@ -214,10 +214,10 @@ def several(site: Site) -> bool:
     return (site.job.nodes or 1) > 1
 
 
-def check_meeting(site: Site) -> Iterator[Finding]:
+def check_rendezvous(site: Site) -> Iterator[Finding]:
     """MASTER_ADDR, MASTER_PORT and the secret."""
-    job, meeting = site.job, site.meeting
-    if meeting is None:
+    job, endpoint = site.job, site.endpoint
+    if endpoint is None:
         if job.launcher is not None and several(site):
             yield Finding(
                 "remark",
@@ -230,7 +230,7 @@ def check_meeting(site: Site) -> Iterator[Finding]:
         elif job.launcher is not None or several(site):
             yield Finding("good", "init_process_group sets MASTER_ADDR and MASTER_PORT")
     else:
-        yield from check_address(site, meeting.address)
+        yield from check_address(site, endpoint.address)
         yield from check_port(site)
     if several(site) and job.launcher is not None and not site.env.get("MPI_GDR_SECRET"):
         yield Finding(
@@ -245,14 +245,14 @@ def check_meeting(site: Site) -> Iterator[Finding]:
 
 def needs_store(site: Site) -> bool:
     """Whether ranks need the store at MASTER_ADDR to start. If not, rank 0 announces other addresses."""
-    return site.meeting is None or not site.meeting.computed or bool(launcher_problem(site))
+    return site.endpoint is None or not site.endpoint.computed or bool(launcher_problem(site))
 
 
 def check_address(site: Site, address: str) -> Iterator[Finding]:
     """Whether MASTER_ADDR resolves to an address that other nodes can use."""
     level: Level = "bad" if needs_store(site) else "remark"
     try:
-        addresses = within(DNS_SECONDS, lambda: site.resolve(address))
+        addresses = call_with_timeout(DNS_SECONDS, lambda: site.resolve(address))
     except TimeoutError:
         yield Finding("not known", f"MASTER_ADDR={address}: the name service does not answer", page=MASTER)
         return
@@ -271,8 +271,8 @@ def check_address(site: Site, address: str) -> Iterator[Finding]:
             page=MASTER,
         )
     else:
-        how = "computed at `import torch`" if site.meeting and site.meeting.computed else "as set"
-        port = site.meeting.port if site.meeting else ""
+        how = "computed at `import torch`" if site.endpoint and site.endpoint.computed else "as set"
+        port = site.endpoint.port if site.endpoint else ""
         yield Finding("good", f"MASTER_ADDR={address} MASTER_PORT={port}, {how}")
 
 
@@ -288,14 +288,14 @@ def is_own_name(site: Site, name: str) -> bool:
 
 def check_port(site: Site) -> Iterator[Finding]:
     """Whether rank 0 can listen on MASTER_PORT. torchrun's agent listens there already."""
-    if site.meeting is None or site.job.rank != 0 or site.env.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    if site.endpoint is None or site.job.rank != 0 or site.env.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return
-    port = site.meeting.port
+    port = site.endpoint.port
     if not port.isdecimal() or not 0 < int(port) < 65536:
         yield Finding(
             "bad", f"MASTER_PORT={port} is not a port", advice="a number from 1 to 65535", page=WHEN_NOT
         )
-    elif reason := site.why_no_listener(int(port)):
+    elif reason := site.explain_listen_error(int(port)):
         yield Finding(
             "bad" if needs_store(site) else "remark",
             f"your processes cannot listen on port {port} (MASTER_PORT) of this host: {reason}",

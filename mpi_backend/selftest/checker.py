@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch.distributed import Store
 
 Failure = dict[str, object]  # operation, rank, got, expected, and the case's parameters
-MOST_FAILURES = 5  # per operation and rank: a broken kernel would fill the screen
+MAX_FAILURES = 5  # per operation and rank: a broken kernel would fill the screen
 
 
 class RankResult(TypedDict):
@@ -86,14 +86,14 @@ class Checker:
         if equal_on_all:
             self.digests.append((_words(what), hashlib.sha256(bits(got)).hexdigest()[:16]))
 
-    def that(self, true: bool, got: object, expected: object, **what: object) -> None:
+    def condition(self, holds: bool, got: object, expected: object, **what: object) -> None:
         self.cases += 1
-        if not true:
+        if not holds:
             self.fail(got=got, expected=expected, **what)
 
     def fail(self, **what: object) -> None:
         self.wrong += 1
-        if len(self.failures) < MOST_FAILURES:
+        if len(self.failures) < MAX_FAILURES:
             what = {key: str(value).removeprefix("torch.") for key, value in what.items()}
             self.failures.append({"operation": self.operation, "rank": self.rank, **what})
 

@@ -246,7 +246,7 @@ def recv_any_source(check: Checker, plan: Plan) -> None:
                 expected = data(torch.float32, count, source, plan)
                 check.result(tensor, expected, dtype=torch.float32, count=count, source=source)
             others = [r for r in range(plan.size) if r != receiver]
-            check.that(sorted(sources) == others, sorted(sources), others, count=count)
+            check.condition(sorted(sources) == others, sorted(sources), others, count=count)
         dist.barrier()  # keeps messages for the next receiver apart
 
 
@@ -255,7 +255,7 @@ def barrier(check: Checker, plan: Plan) -> None:
         plan.barrier_key(1)
         dist.barrier()
         entered = plan.barrier_key(0)
-        check.that(
+        check.condition(
             entered >= repeat * plan.size,
             f"{entered} entries",
             f"{repeat * plan.size} at least",
@@ -308,7 +308,7 @@ def asynchronous(check: Checker, plan: Plan) -> None:
         check.result(
             tensor, reduced(each, "sum", "exact"), equal_on_all=True, form="wait()", count=tensor.numel()
         )
-        check.that(work.is_completed(), "not completed", "completed", form="is_completed()")
+        check.condition(work.is_completed(), "not completed", "completed", form="is_completed()")
     tensors = [check.put(each[plan.rank]) for each in inputs]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     for future in [work.get_future() for work in works]:

@@ -16,8 +16,8 @@ import torch
 
 FACTOR = 0.5  # of PREMUL_SUM: a power of two keeps the exact pattern exact
 # Most ranks that give an element a non-neutral value: 64 * 2 = 128 fits bfloat16's 8 bits, FACTOR included.
-MOST_CONTRIBUTORS = 64
-MOST_FACTORS = 8  # for products: 2^8 fits float16
+MAX_CONTRIBUTORS = 64
+MAX_FACTORS = 8  # for products: 2^8 fits float16
 
 
 class Expected(NamedTuple):
@@ -64,7 +64,7 @@ def values(
         if op == "product":  # log-normal: the product of all ranks stays near 1
             normal = torch.exp(normal.clamp(-3, 3) / math.sqrt(size)) * (1 - 2 * (normal > 0.3).double())
         return normal.to(dtype)
-    most = MOST_FACTORS if op == "product" else MOST_CONTRIBUTORS
+    most = MAX_FACTORS if op == "product" else MAX_CONTRIBUTORS
     stride = -(-size // most)
     contributes = (torch.arange(count) + rank) % stride == 0
     if op == "product":

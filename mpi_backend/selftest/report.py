@@ -12,7 +12,7 @@ from .operations import OPERATIONS
 if TYPE_CHECKING:
     from . import Report
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 HEADS = ("operation", "cases", "largest error / bound", "result")
 WIDTHS = (max(map(len, OPERATIONS)), 8, len(HEADS[2]), len(HEADS[3]))  # rows are printed as they come
 NUMBERS = (1, 2)  # right-aligned columns
@@ -43,9 +43,9 @@ def row_line_of(row: Result) -> str:
 def tail(report: Report) -> list[str]:
     """The failures and the verdict."""
     failures = [failure for row in report["operations"] for failure in row["failures"]]
-    lines = [f"FAILED {failure_line(failure)}" for failure in failures[:MOST_SHOWN]]
-    if len(failures) > MOST_SHOWN:
-        lines.append(f"... and {len(failures) - MOST_SHOWN} more; --json has them")
+    lines = [f"FAILED {failure_line(failure)}" for failure in failures[:MAX_SHOWN]]
+    if len(failures) > MAX_SHOWN:
+        lines.append(f"... and {len(failures) - MAX_SHOWN} more; --json has them")
     return [*lines, verdict(report)]
 
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from .. import child_job, rank_command
 from ..bar import Bar
 from ..bench.options import COLLECTIVES as ALL_COLLECTIVES
-from ..command_line import Parser, names_among
+from ..command_line import Parser, parse_names
 from .table import JobResult
 
 # A single algorithm of all_to_all supports uneven splits, and messages have none to choose.
 COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name not in ("all_to_all", "sendrecv"))
 DTYPES = ("float32", "bfloat16", "int32")
-MOST_LOAD = 0.5  # load average
+MAX_LOAD = 0.5  # load average
 # Variables that would override the algorithm under measurement.
 UNWANTED = re.compile(r"MPI_GDR_(\w+_ALGO|SELECT|TUNING|BITS)$")
 
@@ -141,7 +141,7 @@ def rank_counts(text: str) -> list[int]:
 
 def names_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     """Parser of some of `known`, separated by commas."""
-    return lambda text: tuple(names_among(text, known))
+    return lambda text: tuple(parse_names(text, known))
 
 
 # ---- jobs -------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def run_job(
     words = ["--time", str(options.time / len(options.ranks)), "--result", str(out)]
     words += ["-b", str(options.minbytes), "-e", str(options.maxbytes), "-f", str(options.stepfactor)]
     words += ["--collectives", ",".join(options.collectives), "--dtypes", ",".join(options.dtypes)]
-    started = child_job.started(
+    started = child_job.running_job(
         rank_command.command_of_job(ranks, "tune", words),
         env={**environment, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -189,7 +189,7 @@ def run_job(
     output = ""
     with Bar(f"{ranks} ranks") as bar, started as job:
         for line in job.stdout or ():
-            if not child_job.moves(bar, line):
+            if not child_job.show_if_progress(bar, line):
                 output += line
     return child_job.status_of(job), output
 
@@ -231,9 +231,9 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult
         print(text, end="")
         return 0
     path = Path(options.out)
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text)
-    os.replace(fresh, path)
+    partial = path.with_name(path.name + ".new")
+    partial.write_text(text)
+    os.replace(partial, path)
     if options.json != "-":
         for line in summary(results, choices, options.native_order):
             print(line)
@@ -250,4 +250,4 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult
 
 def is_loaded(options: argparse.Namespace) -> bool:
     """Whether other programs ran when the command began, which distorts the choices."""
-    return options.load > MOST_LOAD
+    return options.load > MAX_LOAD

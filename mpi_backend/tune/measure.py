@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 BLOCKS = ("all_gather", "reduce_scatter", "gather", "scatter")
-LEAST_ROUNDS, MOST_ROUNDS = 3, 40
+MIN_ROUNDS, MAX_ROUNDS = 3, 40
 # A candidate this many times slower than the best is dropped.
 MAX_SLOWDOWN = 3.0
 
@@ -135,7 +135,7 @@ def measure_case(case: Case, groups: Groups, rank: int, ranks: int, seconds: flo
             candidates[wanted] = group
     built_in = backend_of(dist.group.WORLD).algorithm(case.collective, count, type_name)
     operation = OPERATIONS[case.collective](rank, ranks, count, dtype)
-    samples = race(operation, candidates, built_in, case.whole >= REWRITE_BYTES, seconds)
+    samples = measure_candidates(operation, candidates, built_in, case.whole >= REWRITE_BYTES, seconds)
     return {
         "collective": case.collective,
         "dtype": case.dtype,
@@ -148,7 +148,7 @@ def measure_case(case: Case, groups: Groups, rank: int, ranks: int, seconds: flo
     }
 
 
-def race(
+def measure_candidates(
     operation: Operation, candidates: dict[str, ProcessGroup], keep: str, rewrite: bool, seconds: float
 ) -> dict[str, list[float]]:
     """Runs rounds, each with a turn for every candidate, until a rank's time is up. Returns the time of each
@@ -161,13 +161,13 @@ def race(
         for _ in range(2):
             operation.call(group)
     end = time.monotonic() + seconds
-    for turn in range(MOST_ROUNDS):
+    for turn in range(MAX_ROUNDS):
         start = turn % len(running)
         order = running[start:] + running[:start]
         times: list[float] = []
         for name in order:
             times += timed(operation, candidates[name], calls, rewrite)
-        slowest = over_ranks(times, dist.ReduceOp.MAX)
+        slowest = reduce_over_ranks(times, dist.ReduceOp.MAX)
         for i, name in enumerate(order):
             samples[name] += slowest[i * calls : (i + 1) * calls]
         best = min(quantile(samples[name], 0.5) for name in running)
@@ -175,9 +175,9 @@ def race(
         running = [
             name for name in running if name == keep or quantile(samples[name], 0.5) <= MAX_SLOWDOWN * best
         ]
-        if turn + 1 < LEAST_ROUNDS:
+        if turn + 1 < MIN_ROUNDS:
             continue
-        if over_ranks([float(time.monotonic() < end)], dist.ReduceOp.MIN)[0] == 0:
+        if reduce_over_ranks([float(time.monotonic() < end)], dist.ReduceOp.MIN)[0] == 0:
             break
     return samples
 
@@ -199,7 +199,7 @@ def timed(operation: Operation, group: ProcessGroup, calls: int, rewrite: bool) 
     return times
 
 
-def over_ranks(numbers: list[float], op: dist.ReduceOp) -> list[float]:
+def reduce_over_ranks(numbers: list[float], op: dist.ReduceOp) -> list[float]:
     """Each number reduced over the ranks. Collective."""
     tensor = torch.tensor(numbers, dtype=torch.float64)
     dist.all_reduce(tensor, op)
@@ -224,7 +224,7 @@ def source(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.full((count,), rank % 3, dtype=dtype)
 
 
-def one_buffer(call: Callable[[torch.Tensor, ProcessGroup], None]) -> Callable[..., Operation]:
+def in_place_call(call: Callable[[torch.Tensor, ProcessGroup], None]) -> Callable[..., Operation]:
     """For a collective on one buffer."""
 
     def prepare(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
@@ -268,9 +268,9 @@ def barrier(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
 
 
 OPERATIONS: dict[str, Callable[..., Operation]] = {
-    "all_reduce": one_buffer(lambda buffer, group: dist.all_reduce(buffer, group=group)),
-    "broadcast": one_buffer(lambda buffer, group: dist.broadcast(buffer, 0, group)),
-    "reduce": one_buffer(lambda buffer, group: dist.reduce(buffer, 0, group=group)),
+    "all_reduce": in_place_call(lambda buffer, group: dist.all_reduce(buffer, group=group)),
+    "broadcast": in_place_call(lambda buffer, group: dist.broadcast(buffer, 0, group)),
+    "reduce": in_place_call(lambda buffer, group: dist.reduce(buffer, 0, group=group)),
     "all_gather": all_gather,
     "reduce_scatter": reduce_scatter,
     "gather": gather,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .table import MOST, Curve, JobResult, allows_native, size_text
+from .table import MAX_BYTES, Curve, JobResult, allows_native, size_text
 
 
 def summary(results: list[JobResult], curves: list[Curve], library_order: bool) -> list[str]:
@@ -23,14 +23,14 @@ def summary(results: list[JobResult], curves: list[Curve], library_order: bool) 
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             text = f"{mean:.2f}x, {min(ratios):.2f}..{max(ratios):.2f}"
         choice = ", ".join(
-            algorithm if end == MOST else f"{algorithm} to {size_text(end)}"
+            algorithm if end == MAX_BYTES else f"{algorithm} to {size_text(end)}"
             for _, end, algorithm in curve.segments()
         )
         lines.append(f"{curve.collective:<16}{curve.ranks:>5}  {curve.dtype:<9} {text:<28} {choice}")
-    return [*lines, *left_out(curves, library_order)]
+    return [*lines, *faster_but_not_allowed(curves, library_order)]
 
 
-def left_out(curves: list[Curve], library_order: bool) -> list[str]:
+def faster_but_not_allowed(curves: list[Curve], library_order: bool) -> list[str]:
     """Curves where the library's own reduction is faster but not allowed."""
     lines = []
     for curve in curves:

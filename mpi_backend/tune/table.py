@@ -21,7 +21,7 @@ INTEGERS = ("int32",)
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 # Condition in a measured dtype's rows. float32 has none: its rows come last and match all other dtypes.
 CONDITIONS = {"any": "", "float32": "", "bfloat16": "dtype=half", "int32": "dtype=integer"}
-MOST = 2**64 - 1
+MAX_BYTES = 2**64 - 1
 # Rows start at 0 if the least measured bytes are at most SMALL, and are open-ended if the largest whole
 # buffer is at least LARGE.
 SMALL, LARGE = 1 << 10, 16 << 20
@@ -64,7 +64,7 @@ class Curve(NamedTuple):
         first, last = self.points[0], self.points[-1]
         barrier = last["whole"] == 0
         start = 0 if first["bytes"] <= SMALL else first["bytes"]
-        final = MOST if barrier or last["whole"] >= LARGE else 2 * last["bytes"]
+        final = MAX_BYTES if barrier or last["whole"] >= LARGE else 2 * last["bytes"]
         limits = [limit_between(a["bytes"], b["bytes"]) for a, b in itertools.pairwise(self.points)]
         found: list[tuple[int, int, str]] = []
         for end, algorithm in zip([*limits, final], self.algorithms, strict=True):
@@ -161,7 +161,7 @@ def rows_of(curve: Curve, ranks: str) -> list[str]:
             CONDITIONS[curve.dtype],
             "order=library" if algorithm == "native" and floats else "",
         ]
-        everything = (start, end) == (0, MOST)
+        everything = (start, end) == (0, MAX_BYTES)
         bytes_text = "" if everything else f"{size_text(start)}-{size_text(end)}"
         text = f"{curve.collective:<15} {' '.join(filter(None, conditions)):<39} {bytes_text:<11} {algorithm}"
         rows.append(text)
@@ -205,7 +205,7 @@ def machine() -> str:
 
 def size_text(size: int) -> str:
     """A size in the table's spelling."""
-    if size == MOST:
+    if size == MAX_BYTES:
         return "inf"
     for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
         if size and size % (1 << shift) == 0:

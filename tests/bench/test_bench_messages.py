@@ -77,8 +77,8 @@ class Pair:
     [("latency", 1e6 / 20), ("bw", 2 * 10 * 4 * 1000 / 2 / 1e6), ("multi_bw", 2 * 10 * 4 * 1000 / 2 / 1e6)],
 )
 def test_formulas_are_those_of_osu(name, expected, monkeypatch):
-    def time_messages(*turn, **timeout):
-        assert turn[1:3] == (True, 2)
+    def time_messages(*exchange, **timeout):
+        assert exchange[1:3] == (True, 2)
         return 1.0
 
     monkeypatch.setattr(raw_mpi, "time_messages", time_messages)
@@ -89,10 +89,10 @@ def test_formulas_are_those_of_osu(name, expected, monkeypatch):
         assert row["messages_per_second"] == pytest.approx(1e3 * expected)
 
 
-def test_turns_are_those_asked_for():
+def test_iteration_counts():
     parse = messages.parser_of("bw").parse_args
-    assert messages.turns_of("bw", 1 << 20, parse(["-w", "7"])) == (20, 7)
-    assert messages.turns_of("bw", 8, parse(["-i", "10"])) == (10, 3)
+    assert messages.iteration_counts("bw", 1 << 20, parse(["-w", "7"])) == (20, 7)
+    assert messages.iteration_counts("bw", 8, parse(["-i", "10"])) == (10, 3)
 
 
 def test_table_of_the_comparison():

@@ -79,8 +79,8 @@ def comparison(**times):
     keys = dict.fromkeys(compare.Rounds.__annotations__)
 
     def row(total, p50):
-        place = keys | {"p50_us": p50, "p99_us": 2 * p50}
-        return {"bytes": total, "count": total // 4, "out_of_place": None, "in_place": place}
+        form = keys | {"p50_us": p50, "p99_us": 2 * p50}
+        return {"bytes": total, "count": total // 4, "out_of_place": None, "in_place": form}
 
     reports = {}
     for name, by_bytes in times.items():
@@ -111,7 +111,7 @@ def test_a_range_takes_the_size_where_the_ratio_is_least():
     ours = {16 << 20: [10.0], 128 << 20: [100.0]}
     others = {"gloo": {16 << 20: [50.0], 128 << 20: [400.0]}, "mpi": {16 << 20: [15.0], 128 << 20: [300.0]}}
     found = comparison(mpi_gdr=ours, group=ours, **others)
-    row = next(line for line in suite.least_of_ranges({2: found}) if "16 - 128 MiB |" in line)
+    row = next(line for line in suite.min_ratios_by_size({2: found}) if "16 - 128 MiB |" in line)
     assert [cell.strip() for cell in row.split("|")][1:-2] == ["16 - 128 MiB", "4", "1.5"]
 
 
@@ -141,7 +141,7 @@ def test_every_round_measures_copies_and_begins_with_another_contender(monkeypat
     order = []
     monkeypatch.setattr(jobs, "run_job", lambda ranks, arguments: order.append(arguments[0]) or {})
     reports, copies = jobs.interleave(2, {"mpi-gdr": ["a"], "gloo": ["b"], "mpi": ["c"]}, 3)
-    assert "".join(order) == "abcbcacab" and [len(of) for of in reports.values()] == [3, 3, 3]
+    assert "".join(order) == "abcbcacab" and [len(by_round) for by_round in reports.values()] == [3, 3, 3]
     assert all(len(speeds) == 3 and min(speeds) > 0 for speeds in copies.values())
 
 
@@ -153,8 +153,8 @@ def test_limit_of_a_device():
     assert limit.copy_bandwidth(torch.device("cpu"), torch.device("cpu"), 1 << 20) > 0
 
 
-def test_what_two_parts_hide_of_each_other():
-    assert device.hidden({"all_reduce_ms": 4.0, "products_ms": 5.0, "both_ms": 6.0}) == 75
+def test_hidden_percent():
+    assert device.hidden_percent({"all_reduce_ms": 4.0, "products_ms": 5.0, "both_ms": 6.0}) == 75
 
 
 def test_a_plot_names_bytes_machine_and_date(tmp_path, monkeypatch):

@@ -41,7 +41,7 @@ def test_version(capsys, option):
     (["bench", "nope"], "barrier, latency, bw, bibw, multi_bw, ddp, device, overhead, overlap, suite;"),
     (["bench", "-n", "2", "ddp", "--compare", "glo"], "'glo': did you mean gloo?"),
 )  # fmt: skip
-def test_near_misses_are_named(argv, message, capsys):
+def test_the_closest_name_is_suggested(argv, message, capsys):
     try:
         status = cli.main(argv)
     except SystemExit as stop:

@@ -22,14 +22,15 @@ from support.sites import (
     WORKS,
     extension,
     found,
+    levels,
     only,
-    silent,
+    raise_timeout,
     site,
 )
 
 from mpi_backend import doctor
 from mpi_backend.doctor import facts, start
-from mpi_backend.doctor.findings import Job, Meeting, all_within, within
+from mpi_backend.doctor.findings import Endpoint, Job, call_all_with_timeout, call_with_timeout
 
 # ---- what starts a job ------------------------------------------------------------------------------------
 
@@ -69,13 +70,13 @@ def test_the_library(tmp_path, mpi, env, level, advice):
 @cases(("case", "level", "text"),
     ({"env": HYDRA_RANK, "job": HYDRA}, "good", "Hydra mpiexec starts the ranks"),
     ({"env": SLURM_STEP, "job": SRUN}, "good", "Slurm srun starts the ranks"),
-    ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "meeting": COMPUTED}, "remark",
+    ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "endpoint": COMPUTED}, "remark",
      "store at n1:23456"),
     ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED)}, "bad", REFUSED),
-    ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "meeting": COMPUTED,
+    ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "endpoint": COMPUTED,
       "mpi": OPEN_MPI}, "bad", REFUSED),
     ({"env": SLURM_STEP | {"MPI_GDR_BOOTSTRAP": "store"}, "job": SRUN, "extension": extension(REFUSED),
-      "meeting": COMPUTED}, "good", "MPI_GDR_BOOTSTRAP=store"),
+      "endpoint": COMPUTED}, "good", "MPI_GDR_BOOTSTRAP=store"),
     ({"env": HYDRA_RANK | {"WORLD_SIZE": "2"}, "job": HYDRA}, "bad", "`unset RANK WORLD_SIZE`"),
     ({"env": {"TORCHELASTIC_RUN_ID": "x"}, "job": ALONE._replace(launcher="torchrun")}, "good",
      "over torch's store"),
@@ -110,38 +111,39 @@ def test_outside_a_job_what_would_start_one(tmp_path, case, levels, text):
 
 
 def test_the_stores_address(tmp_path):
-    def ask(**known):
-        usual = {"env": {"MPI_GDR_SECRET": "ab"}, "job": SRUN._replace(rank=1), "meeting": COMPUTED}
-        return only(start.check_meeting, tmp_path, **usual | known)
+    def query(**known):
+        usual = {"env": {"MPI_GDR_SECRET": "ab"}, "job": SRUN._replace(rank=1), "endpoint": COMPUTED}
+        return only(start.check_rendezvous, tmp_path, **usual | known)
 
-    users = Meeting("n9", "29500", False)
-    assert ask().level == "good" and "computed" in ask().what
-    assert ask(resolve=lambda name: ()).level == "remark"  # rank 0 announces other addresses
-    assert ask(resolve=lambda name: (), extension=extension(REFUSED)).level == "bad"
-    assert ask(resolve=lambda name: (), meeting=users).level == "bad"
-    assert ask(resolve=lambda name: ("127.0.0.1",), meeting=users).level == "bad"
-    assert ask(resolve=silent).level == "not known"
-    assert ask(meeting=None).level == "remark"
-    assert ask(meeting=Meeting("n1", "x", False)).level == "good"  # rank 0 reports it
+    given = Endpoint("n9", "29500", False)
+    assert query().level == "good" and "computed" in query().what
+    assert query(resolve=lambda name: ()).level == "remark"  # rank 0 announces other addresses
+    assert query(resolve=lambda name: (), extension=extension(REFUSED)).level == "bad"
+    assert query(resolve=lambda name: (), endpoint=given).level == "bad"
+    assert query(resolve=lambda name: ("127.0.0.1",), endpoint=given).level == "bad"
+    assert query(resolve=raise_timeout).level == "not known"
+    assert query(endpoint=None).level == "remark"
+    assert query(endpoint=Endpoint("n1", "x", False)).level == "good"  # rank 0 reports it
 
 
 def test_the_stores_port(tmp_path):
-    def ask(**known):
-        usual = {"job": HYDRA, "meeting": Meeting("n1", "29500", False)}
-        return found(start.check_meeting, tmp_path, **usual | known)[1:]
+    def query(**known):
+        usual = {"job": HYDRA, "endpoint": Endpoint("n1", "29500", False)}
+        return found(start.check_rendezvous, tmp_path, **usual | known)[1:]
 
-    assert ask() == []
-    assert [f.level for f in ask(why_no_listener=lambda port: "in use" if port == 29500 else "")] == ["bad"]
-    taken = ask(why_no_listener=lambda port: "in use", meeting=COMPUTED)
-    assert [f.level for f in taken] == ["remark"] and "takes another one" in taken[0].cost
-    assert ask(meeting=Meeting("n1", "no", False))[0].what == "MASTER_PORT=no is not a port"
+    assert query() == []
+    (refused,) = query(explain_listen_error=lambda port: "in use" if port == 29500 else "")
+    assert refused.level == "bad"
+    (taken,) = query(explain_listen_error=lambda port: "in use", endpoint=COMPUTED)
+    assert taken.level == "remark" and "takes another one" in taken.cost
+    assert query(endpoint=Endpoint("n1", "no", False))[0].what == "MASTER_PORT=no is not a port"
     agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
-    assert ask(env=agent, why_no_listener=lambda port: "in use") == []
+    assert query(env=agent, explain_listen_error=lambda port: "in use") == []
 
 
 def test_a_job_on_several_nodes_has_a_secret(tmp_path):
-    assert "SECRET" in found(start.check_meeting, tmp_path, job=SRUN, meeting=COMPUTED)[-1].what
-    assert [f.level for f in found(start.check_meeting, tmp_path, job=HYDRA, meeting=COMPUTED)] == ["good"]
+    assert "SECRET" in found(start.check_rendezvous, tmp_path, job=SRUN, endpoint=COMPUTED)[-1].what
+    assert levels(start.check_rendezvous, tmp_path, job=HYDRA, endpoint=COMPUTED) == ["good"]
 
 
 def test_without_the_extension_its_facts_are_not_good(tmp_path):
@@ -191,17 +193,17 @@ def test_jobs(env, n, expected):
 
 def test_what_this_process_may_do():
     assert facts.refused_calls() == WORKS
-    assert facts.launcher_is_hidden({"PMI_FD": "99999"}) is False
-    assert facts.speaks_pmix("/nowhere/libmpi.so.12") is False
+    assert facts.launcher_in_other_namespace({"PMI_FD": "99999"}) is False
+    assert facts.supports_pmix("/nowhere/libmpi.so.12") is False
     assert facts.resolve("localhost") and facts.resolve("x" * 300) == ()
 
 
-def test_a_question_without_an_answer_has_an_end(tmp_path):
+def test_a_query_without_an_answer_times_out(tmp_path):
     began = time.monotonic()
     with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
-        within(0.05, lambda: time.sleep(30))
-    answers = all_within(0.2, lambda name: time.sleep(30) if name == "b" else name, ["a", "b"])
-    assert answers == {"a": "a", "b": None}
+        call_with_timeout(0.05, lambda: time.sleep(30))
+    results = call_all_with_timeout(0.2, lambda name: time.sleep(30) if name == "b" else name, ["a", "b"])
+    assert results == {"a": "a", "b": None}
     rows = [doctor.Row("slow", lambda site: time.sleep(30)), doctor.Row("fails", lambda site: [1 / 0])]
     slow, fails = doctor.findings(site(tmp_path), rows, seconds=0.05)
     assert slow[1].level == fails[1].level == "not known" and "division" in fails[1].what
@@ -211,7 +213,7 @@ def test_a_question_without_an_answer_has_an_end(tmp_path):
 # ---- the command ------------------------------------------------------------------------------------------
 
 
-def test_other_ranks_of_a_node_ask_what_is_theirs_alone(tmp_path):
+def test_other_ranks_of_a_node_run_only_the_checks_of_a_rank(tmp_path):
     def topics(job):
         return {topic for topic, _ in doctor.findings(site(tmp_path, env=HYDRA_RANK, job=job), doctor.CHECKS)}
 
@@ -222,7 +224,7 @@ def test_other_ranks_of_a_node_ask_what_is_theirs_alone(tmp_path):
 
 
 def test_what_is_alike_on_all_ranks_is_reported_once(tmp_path):
-    known = {"files": ETHERNET, "extension": extension(REFUSED), "meeting": COMPUTED}
+    known = {"files": ETHERNET, "extension": extension(REFUSED), "endpoint": COMPUTED}
     rank_2 = site(tmp_path, env=SLURM_STEP, job=SRUN._replace(rank=2), **known)
     shared = doctor.findings(rank_2, doctor.CHECKS)
     of_job = [(topic, f.level) for topic, f in shared if f.of_job]

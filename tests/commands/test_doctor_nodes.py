@@ -14,7 +14,7 @@ from support.sites import (
     extension,
     found,
     only,
-    silent,
+    raise_timeout,
     site,
 )
 
@@ -57,27 +57,27 @@ def test_the_network_of_several_nodes(tmp_path):
 
 
 def test_this_hosts_name(tmp_path):
-    def ask(**known):
+    def query(**known):
         return only(network.check_names, tmp_path, **known)
 
-    assert ask().level == "good"
-    assert ask(resolve=lambda name: ("127.0.1.1",)).level == "good"
-    assert ask(resolve=lambda name: ()).level == "remark"
-    assert ask(resolve=silent).level == "not known"
-    several = ask(job=SRUN, resolve=lambda name: ("127.0.1.1",))
+    assert query().level == "good"
+    assert query(resolve=lambda name: ("127.0.1.1",)).level == "good"
+    assert query(resolve=lambda name: ()).level == "remark"
+    assert query(resolve=raise_timeout).level == "not known"
+    several = query(job=SRUN, resolve=lambda name: ("127.0.1.1",))
     assert several.level == "remark" and "announces 10.0.0.1" in several.cost
-    assert ask(job=SRUN, resolve=lambda name: (), outward_addresses=lambda: ()).level == "bad"
+    assert query(job=SRUN, resolve=lambda name: (), outward_addresses=lambda: ()).level == "bad"
 
 
 def test_names_of_the_allocations_nodes(tmp_path):
     def resolve(name):
-        return silent(name) if name == "n3" else () if name == "n4" else ("10.0.0.1",)
+        return raise_timeout(name) if name == "n3" else () if name == "n4" else ("10.0.0.1",)
 
-    def ask(nodes):
+    def query(nodes):
         return found(network.check_names, tmp_path, env={"SLURM_JOB_NODELIST": nodes}, resolve=resolve)[1:]
 
-    assert [f.level for f in ask("n[1-2]")] == ["good"]
-    unknown, quiet = ask("n[1-4]")
+    assert [f.level for f in query("n[1-2]")] == ["good"]
+    unknown, quiet = query("n[1-4]")
     assert unknown.level == "remark" and "1 of 3" in unknown.what and unknown.what.endswith("n4")
     assert quiet.level == "not known" and quiet.what.endswith("n3")
     hosts = tmp_path / "hosts"
@@ -111,14 +111,14 @@ def test_cores(tmp_path, case, text):
 
 
 def test_threads(tmp_path):
-    def ask(**known):
+    def query(**known):
         return found(node.check_threads, tmp_path, **{"job": HYDRA, **known})
 
-    assert [f.level for f in ask(threads=2)] == ["good"]
-    many = ask(threads=8)
+    assert [f.level for f in query(threads=2)] == ["good"]
+    many = query(threads=8)
     assert many[0].level == "remark" and many[0].advice == "OMP_NUM_THREADS=1"
-    assert ask(threads=8, job=ALONE)[0].level == "good"  # `mpi-gdr run` sets it
-    bound = ask(extension=extension(bound="bound to processor 3 alone"))
+    assert query(threads=8, job=ALONE)[0].level == "good"  # `mpi-gdr run` sets it
+    bound = query(extension=extension(bound="bound to processor 3 alone"))
     assert [f.what for f in bound] == ["bound to processor 3 alone"]
 
 
@@ -170,7 +170,7 @@ STATUS = "proc/self/status"
     ({}, {}, True, "not known", "a PID namespace"),
 )
 def test_copies(tmp_path, files, refused, hidden, level, text):
-    known = {"refused_calls": lambda: WORKS | refused, "launcher_is_hidden": lambda: hidden}
+    known = {"refused_calls": lambda: WORKS | refused, "launcher_in_other_namespace": lambda: hidden}
     finding = only(node.check_copies, tmp_path, files=files, links=FIRST, **known)
     assert finding.level == level and text in finding.what
 
@@ -192,7 +192,7 @@ OWN = FIRST | {"proc/self/ns/pid": "pid:[4026532000]"}
     (OWN, {"job": SRUN}, "not known", "whether the ranks of a node share it"),
     (OWN, {"job": HYDRA, "env": {"PMI_FD": "5"}}, "good", "with its launcher inside"),
     (OWN, {"job": HYDRA, "env": {}}, "not known", "whether the ranks of a node share it"),
-    (OWN, {"launcher_is_hidden": lambda: True}, "not known", "the launcher is in another PID namespace"),
+    (OWN, {"launcher_in_other_namespace": lambda: True}, "not known", "launcher is in another PID namespace"),
     ({}, {}, "not known", "/proc does not show them"),
 )
 def test_containers(tmp_path, links, case, level, text):

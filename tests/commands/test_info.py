@@ -34,10 +34,7 @@ def test_json():
     assert report["messages"] == {"on_one_node": "shared memory", "on_several": "MPI"}
     assert {"MPI_GDR_DEBUG", "MPI_GDR_TIMEOUT"} <= {row["name"] for row in report["variables"]}
     assert {"all_reduce", "broadcast"} <= {row["collective"].lower() for row in report["algorithms"]["table"]}
-
-
-def test_what_a_bug_report_needs_of_the_machine_and_the_build():
-    _, report = report_of()
+    # What a bug report needs of the machine and the build.
     assert report["host"]["cores"] == len(os.sched_getaffinity(0))
     assert report["host"]["memory"] > 1 << 28
     assert report["host"]["shared_memory"]["size"] >= report["host"]["shared_memory"]["free"] > 0
@@ -105,7 +102,7 @@ def test_a_started_mpi_names_the_provider(excluded, expected):
     (0, "0 B"), (1000, "1000 B"), (4096, "4 KiB"), (1 << 30, "1 GiB"), (25 << 29, "12.5 GiB"),
     (None, "unlimited"),
 )  # fmt: skip
-def test_sizes_are_for_people(size, text):
+def test_sizes_have_units(size, text):
     assert host.size_text(size) == text
 
 
@@ -132,7 +129,7 @@ def test_variables_and_algorithms_as_text():
     assert text({"name": "MPI_GDR_TRACE", "value": ""}) == "-"
 
 
-def test_rank_0_alone_speaks(monkeypatch, capsys):
+def test_only_rank_0_prints(monkeypatch, capsys):
     report = {"extension": {}, "errors": []}
     monkeypatch.setattr(info, "collect", lambda *arguments: report)
     monkeypatch.setattr(info, "as_text", lambda *arguments: "text")

@@ -43,9 +43,9 @@ def test_a_signal_ends_command_and_job(tmp_path, words, number, status):
     command = [sys.executable, "-m", "mpi_backend", *(word.format(folder=tmp_path) for word in words)]
     with (tmp_path / "output").open("w+") as output:
         # Shells start background programs with SIGINT ignored.
-        heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-        heeds |= {"env": clean_environment(**{MARK: mark}), "start_new_session": True}
-        process = subprocess.Popen(command, stdout=output, stderr=output, **heeds)
+        default_sigint = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        default_sigint |= {"env": clean_environment(**{MARK: mark}), "start_new_session": True}
+        process = subprocess.Popen(command, stdout=output, stderr=output, **default_sigint)
         try:
             assert wait_until(lambda: sum("PMI_RANK=" in text for text in environments(mark)) >= 2)
             time.sleep(1)  # during or after the import of torch

@@ -127,7 +127,7 @@ def test_another_than_the_loaded_one_is_refused():
     ("variable", "message"),
     [("/nowhere/libmpi.so.12", "cannot open shared object file"), ("libm.so.6", "is not an MPI library")],
 )
-def test_what_is_no_mpi_is_refused(variable, message):
+def test_libraries_that_are_not_mpi_are_refused(variable, message):
     text = load(MPI_GDR_MPI_LIBRARY=variable)
     assert text.startswith("ImportError: ")
     assert all(word in text for word in (message, variable, "MPI_GDR_MPI_LIBRARY"))

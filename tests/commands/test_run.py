@@ -48,7 +48,7 @@ def mpi_gdr(*arguments, env=None, cwd=None):
     (["-n", "2", "-genv", "A", "1", "--", "x.py", "--", "b"], 2, ["-genv", "A", "1"],
      ["x.py", "--", "b"]),
 )  # fmt: skip
-def test_where_our_options_end(argv, n, launcher_options, program):
+def test_options_after_the_script_belong_to_it(argv, n, launcher_options, program):
     options, for_launcher, rest = run.parse(argv)
     assert (options.n, for_launcher, rest) == (n, launcher_options, program)
 
@@ -271,26 +271,10 @@ def test_signals_reach_the_launcher(launcher, signum):
     mpiexec = launcher("HYDRA", "echo ready; exec sleep 60")
     command = [*MPI_GDR, "run", "-n", "2", "--mpiexec", mpiexec, "/bin/true"]
     # Shells start background programs, such as these tests, with SIGINT ignored.
-    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **heeds) as process:
+    default_sigint = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **default_sigint
+    ) as process:
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signum)
         assert process.wait(timeout=60) == -signum
-
-
-def test_ranks_of_the_real_launcher(shell, tmp_path):
-    """This environment's launcher: every rank runs, and a rank's exit status is returned."""
-    script = tmp_path / "x.py"
-    script.write_text(
-        "import os, sys\nfrom mpi_backend import launchers\n"
-        "p = launchers.detect(os.environ)\n"
-        "threads = os.environ['OMP_NUM_THREADS']\n"
-        # A single write: unbuffered print() writes in pieces, which would mix.
-        "place = f'{p.rank}/{p.size} {p.local_rank}/{p.local_size}'\n"
-        "sys.stdout.write(f'{place} {threads} {sys.argv[1:]}\\n')\n"
-        "sys.exit(5)\n"
-    )
-    result = mpi_gdr("run", "-n", "2", str(script), "--lr", "1", env=shell)
-    assert result.returncode == 5, result.stderr
-    lines = sorted(line for line in result.stdout.splitlines() if "--lr" in line)
-    assert lines == ["0/2 0/2 1 ['--lr', '1']", "1/2 1/2 1 ['--lr', '1']"]

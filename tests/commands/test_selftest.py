@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.cases import cases
-from support.command import mpi_gdr, mpi_gdr_output, on_a_terminal
+from support.command import mpi_gdr, on_a_terminal
 from support.processes import MPI_GDR_RUN, clean_environment
 
 from mpi_backend import rank_command, renamed, selftest
@@ -55,12 +55,6 @@ def test_a_renamed_collective_has_the_name_of_this_torch(has_new, monkeypatch):
             monkeypatch.delattr(dist, new, raising=False)
     found = runpy.run_path(renamed.__file__)
     assert [found[new] for new in names] == list(names if has_new else names.values())
-
-
-def test_under_a_launcher():
-    output = mpi_gdr_output("run", "-n", "2", "-m", "mpi_backend", "selftest", "--quick")
-    assert output.splitlines()[-1].startswith("mpi-gdr selftest: passed, ")
-    assert "1 node, 2 ranks" in output
 
 
 # The second operation waits until the test has read the first one's row.

@@ -115,8 +115,8 @@ def test_info_shows_where_choices_come_from(tmp_path):
 
 
 def point(size, built_in="ring", dtype="float32", collective="all_reduce", whole=None, **medians):
-    of = {"collective": collective, "dtype": dtype, "bytes": size, "whole": whole or size}
-    return of | {"built_in": built_in, "median_us": medians, "quartile_us": medians}
+    result = {"collective": collective, "dtype": dtype, "bytes": size, "whole": whole or size}
+    return result | {"built_in": built_in, "median_us": medians, "quartile_us": medians}
 
 
 def result_of(*points, ranks=2, reach="all"):
@@ -172,8 +172,8 @@ def test_the_file_chooses_what_was_measured():
     results = [result_of(*points), result_of(*points, ranks=5)]
     curves = table.choose(results, False)
     assert [curve.segments() for curve in curves] == [
-        [(0, 512, "flag"), (512, table.MOST, "ring")],
-        [(0, table.MOST, "flag")],
+        [(0, 512, "flag"), (512, table.MAX_BYTES, "ring")],
+        [(0, table.MAX_BYTES, "flag")],
     ] * 2
     for extend, like_two, like_five in ((False, {2}, {5}), (True, {2, 3, 4}, {5, 6, 1000})):
         text = table.table_text(results, curves, "mpi-gdr tune", extend)
@@ -202,14 +202,15 @@ def test_equal_rows_of_another_dtype_are_written_once():
     assert "# bfloat16: as float32 below" in text and "# int32: as float32 below" in text
 
 
-@cases(("sizes", "start", "end"), ((1024, 16 << 20), 0, table.MOST), ((2048, 16 << 20), 2048, table.MOST),
-    ((64, 4096), 0, 8192), ((65536,), 65536, 131072),
+@cases(("sizes", "start", "end"),
+    ((1024, 16 << 20), 0, table.MAX_BYTES), ((2048, 16 << 20), 2048, table.MAX_BYTES), ((64, 4096), 0, 8192),
+    ((65536,), 65536, 131072),
 )  # fmt: skip
 def test_rows_keep_to_what_was_measured(sizes, start, end):
     (curve,) = table.choose([result_of(*(point(size, ring=1.0) for size in sizes))], False)
     assert curve.segments() == [(start, end, "ring")]
     (curve,) = table.choose([result_of(point(1 << 20, ring=1.0, whole=16 << 20))], False)
-    assert curve.segments() == [(1 << 20, table.MOST, "ring")]
+    assert curve.segments() == [(1 << 20, table.MAX_BYTES, "ring")]
 
 
 def test_rows_take_the_names_of_every_torch():

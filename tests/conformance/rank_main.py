@@ -30,10 +30,10 @@ CASE_SECONDS = GROUP_SECONDS + 60
 CASE_BARRIER_SECONDS = 10  # the suite's
 
 
-def barrier_of(meeting, case):
+def barrier_of(barrier, case):
     """The barrier of a case, with its own count: a case that fails on one rank calls it less often there."""
     counter = itertools.count()
-    return lambda: meeting.meet(f"{case}/barrier{next(counter)}", CASE_BARRIER_SECONDS)
+    return lambda: barrier.wait(f"{case}/barrier{next(counter)}", CASE_BARRIER_SECONDS)
 
 
 def outcome(suite, case, name):
@@ -55,7 +55,7 @@ def outcome(suite, case, name):
     return "passed", ""
 
 
-def run_case(dist, suite, Case, name, variant, meeting):
+def run_case(dist, suite, Case, name, variant, barrier):
     """The outcome in a new default group, which is destroyed afterwards."""
     from torch.testing._internal.common_utils import set_rng_seed
 
@@ -64,11 +64,11 @@ def run_case(dist, suite, Case, name, variant, meeting):
         return "skipped", method.__unittest_skip_why__
     seconds = suite.CUSTOM_PG_TIMEOUT.get(name, GROUP_SECONDS)
     where = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
-    where |= {"store": dist.PrefixStore(f"{name}/{variant}", meeting.store)}
+    where |= {"store": dist.PrefixStore(f"{name}/{variant}", barrier.store)}
     dist.init_process_group(BACKEND, timeout=datetime.timedelta(seconds=seconds), **where)
     set_rng_seed()
-    result, text = outcome(suite, Case(name, barrier_of(meeting, f"{name}/{variant}")), name)
-    meeting.meet()
+    result, text = outcome(suite, Case(name, barrier_of(barrier, f"{name}/{variant}")), name)
+    barrier.wait()
     try:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -93,17 +93,17 @@ def main():
     torch.set_num_threads(1)
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
     from suite import case_class, case_names, load, names_as
-    from support.meeting import Meeting
+    from support.barrier import StoreBarrier
 
     events = (FOLDER / f"rank{rank}.jsonl").open("a", buffering=1)
-    meeting = Meeting(FOLDER, rank, size, CASE_SECONDS)
+    barrier = StoreBarrier(FOLDER, rank, size, CASE_SECONDS)
     suites = load(BACKEND, FOLDER)
     classes = {variant: case_class(suite) for variant, suite in suites.items()}
     gc.freeze()  # keeps collections after each case from scanning all of torch
     if rank == 0:
         (FOLDER / "all_cases").write_text("\n".join(case_names(suites["gloo"])))
     for name in (FOLDER / "cases").read_text().split():
-        meeting.meet()
+        barrier.wait()
         events.write(json.dumps({"event": "start", "case": name}) + "\n")
         # Two steps: all hung ranks write their stacks, then end.
         faulthandler.dump_traceback_later(CASE_SECONDS)
@@ -113,7 +113,7 @@ def main():
         for variant, suite in suites.items():
             print(f"---- {name} as for {variant}", flush=True)
             with names_as(BACKEND, variant, suite, name):
-                result, text = run_case(dist, suite, classes[variant], name, variant, meeting)
+                result, text = run_case(dist, suite, classes[variant], name, variant, barrier)
             print(f"     {result} {text}", flush=True)
             if result != "skipped":
                 break
@@ -125,7 +125,7 @@ def main():
         end = {"result": result, "text": text, "as": variant, "s": time.monotonic() - started}
         events.write(json.dumps({"event": "end", "case": name, **end}) + "\n")
     events.write(json.dumps({"event": "finish"}) + "\n")
-    meeting.meet()
+    barrier.wait()
     if rank == 0:  # hosts the store, so it waits for the others' answers
         time.sleep(0.5)
     return 0

@@ -43,7 +43,7 @@ $ echo 'took 1.25 ms on 2 ranks'; echo between; echo 'difference 5e-16'; touch -
     ("took 1.25 ms on 2 ranks\ndifference 5e-16", "expected difference 5e-16"),
     ("took 1.25 ms on 2 ranks\nbetween", "expected the end, instead of 'difference 5e-16'"),
 )
-def test_what_differs_is_shown(tmp_path, expected, wrong):
+def test_differences_are_shown(tmp_path, expected, wrong):
     (tmp_path / "out").mkdir()
     result = labs(tmp_path, PAGE.format(folder=tmp_path / "out", expected=expected))
     index = (tmp_path / "out" / "index.html").read_text()

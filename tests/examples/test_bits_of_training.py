@@ -32,7 +32,7 @@ def test_layouts_agree(on_one_node, tmp_path, ranks_per_node):
 
 
 @pytest.mark.full
-def test_other_bits_show(on_one_node, tmp_path):
+def test_a_difference_of_one_bit_is_detected(on_one_node, tmp_path):
     """Otherwise the other tests would prove nothing."""
     assert digest(2, out=str(tmp_path), MPI_GDR_SELECT="all_reduce:ring") != on_one_node
 

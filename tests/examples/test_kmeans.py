@@ -49,7 +49,7 @@ def test_too_few_points():
 
 
 @pytest.mark.full
-def test_what_is_missing_is_reported_first(tmp_path):
+def test_missing_packages_are_reported_first(tmp_path):
     blocked = "import sys\nsys.modules.update(dict.fromkeys(['numpy', 'matplotlib', 'rich', 'sklearn']))\n"
     (tmp_path / "sitecustomize.py").write_text(blocked)
     program = [sys.executable, labs.EXAMPLES / "kmeans.py", f"--out={tmp_path}"]

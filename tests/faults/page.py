@@ -106,12 +106,12 @@ FAULTS = (
     ),
     Fault(
         "a rank dies while it publishes news",
-        "later news is heard",
+        "later news is received",
         ("unit peer_watch: news_that_was_never_written_does_not_hide_the_next",),
     ),
     Fault(
         "many ranks leave at once",
-        "all goodbyes are heard",
+        "all goodbyes are received",
         ("unit goodbyes: all_goodbyes_of_a_large_job_are_heard",),
     ),
     Fault(
@@ -202,7 +202,7 @@ def table(cells: dict[str, list[str]], losses_seen: dict[str, str], faults: Sequ
     lines[0] += " |"
     lines.append("|---" * (len(interruptions.SECONDS) + 1) + "|")
     lines += [f"| {what} | " + " | ".join(row) + " |" for what, row in cells.items()]
-    lines += ["", "| a rank is lost to the others | the last of them knows after |", "|---|---|"]
+    lines += ["", "| a rank is lost to the others | the last of them is notified after |", "|---|---|"]
     lines += [f"| {what} | {seen} |" for what, seen in losses_seen.items()]
     lines += ["", "| fault | promise | seen | test |", "|---|---|---|---|"]
     for fault, seen in zip(FAULTS, faults, strict=True):

@@ -23,21 +23,21 @@ AT_ONCE = 6
 COLLECTIVES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 OPERATIONS = (*COLLECTIVES, "barrier", "send_recv", "new_group")
 
-WHO = r"rank {} \(host \S+, pid \d+\) "
-GONE = WHO + r"is gone: its process has ended"
-IS_STOPPED = WHO + r"is stopped \(by SIGSTOP or job control\)"
-STOPPED = WHO + r"has been silent for \d+\.\d s: its process is stopped"
-LEFT = WHO + r"has left the job: "
+RANK_PATTERN = r"rank {} \(host \S+, pid \d+\) "
+GONE = RANK_PATTERN + r"is gone: its process has ended"
+IS_STOPPED = RANK_PATTERN + r"is stopped \(by SIGSTOP or job control\)"
+STOPPED = RANK_PATTERN + r"has been silent for \d+\.\d s: its process is stopped"
+LEFT = RANK_PATTERN + r"has left the job: "
 OPEN = LEFT + r"its program ended with open process groups"
 RAISED = LEFT + r"its program ended with an uncaught exception, "
 # The group fails on the victim before its program ends, which may be reported first.
-FAILED = WHO + r"(has left group \S+: |has left the job: .* DistBackendError: )"
+FAILED = RANK_PATTERN + r"(has left group \S+: |has left the job: .* DistBackendError: )"
 ERRORS = {
     "sigkill": GONE, "os-exit": GONE, "abort-mpi": GONE, "sigstop": STOPPED,
     "raise": RAISED + r"ArithmeticError: loss is not finite",
     "memory": RAISED + r"RuntimeError: .*can't allocate memory",
     # A rank that meets an operation of it later may see the program's end first.
-    "abort": WHO + r"(has left group \S+: the group was aborted|has left the job: )",
+    "abort": RANK_PATTERN + r"(has left group \S+: the group was aborted|has left the job: )",
     "return": OPEN,
     "exit3": OPEN,
     "no-scratch": FAILED + r".*bytes of scratch",
@@ -55,10 +55,10 @@ def case(fault: str, phase: str = "mid", operation: str = "all_reduce", size: st
     who = ERRORS[fault].format(more.get("victim", 1)) if fault in ERRORS else ""
     if operation in ("send_recv", "new_group") and ERRORS.get(fault, "").startswith(LEFT):
         # In a ring of messages, a neighbour that ended in consequence may be missed first.
-        who = (WHO + EITHER).format(r"\d" if operation == "send_recv" else more.get("victim", 1))
+        who = (RANK_PATTERN + EITHER).format(r"\d" if operation == "send_recv" else more.get("victim", 1))
     elif more.get("victim") == 0 and ERRORS.get(fault, "").startswith(LEFT):
         # It serves the store with its own goodbye; ranks that miss it at the end see the process's end.
-        who = (WHO + EITHER).format(0)
+        who = (RANK_PATTERN + EITHER).format(0)
     if who and operation not in ("send_recv", "new_group"):
         who = rf"{operation}\w*(:| seq=).*{who}"
     return Case(phase, fault, operation, size, **{"error": who, **more})
@@ -78,7 +78,7 @@ START = [
     case("sigkill", "rendezvous", error=r"rank\(s\) 1 of 3 did not arrive within"),
     case("sigstop", "rendezvous", error=r"rank\(s\) 1 of 3 did not arrive within"),
     case("sigkill", "mpi-init", error=GONE.format(1)),
-    case("sigstop", "mpi-init", error=WHO.format(1) + "is stopped"),
+    case("sigstop", "mpi-init", error=RANK_PATTERN.format(1) + "is stopped"),
 ]
 MIDDLE = [
     *(case("sigkill", "mid", *one) for one in zip(OPERATIONS, itertools.cycle(["large", "small"]))),
@@ -99,7 +99,7 @@ MIDDLE = [
         "no-second-stage",
         operation="sparse_all_reduce",
         size="large",
-        error=(WHO + FAILED_OR_EITHER).format(1),
+        error=(RANK_PATTERN + FAILED_OR_EITHER).format(1),
         # Which of them fails depends on when the previous round frees its memory.
         own=r"all_reduce.*no memory for (\d+ bytes of .*indices and values|the sum of the sparse tensors)",
     ),

@@ -13,22 +13,22 @@ from support.warm import Server
 
 # Collectives must use MPI, not shared memory.
 MESSAGES = (("MPI_GDR_SHM", "off"),)
-WHO = r"rank 1 \(host \S+, pid \d+\) "
-GONE = WHO + "is gone: its process has ended"
+RANK_PATTERN = r"rank 1 \(host \S+, pid \d+\) "
+GONE = RANK_PATTERN + "is gone: its process has ended"
 CASES = [
     Case("mpi-up", "sigkill", error=f"after MPI_Init: {GONE}"),
-    Case("mpi-up", "sigstop", error=f"after MPI_Init: {WHO}is stopped"),
+    Case("mpi-up", "sigstop", error=f"after MPI_Init: {RANK_PATTERN}is stopped"),
     # The victim hosts the store, whose clients notice its end, but not its suspension.
     Case("mpi-up", "sigkill", victim=0, error=rf"after MPI_Init: {GONE.replace('rank 1', 'rank 0')}"),
-    Case("mpi-up", "sigstop", victim=0, error=WHO.replace("rank 1", "rank 0") + "is stopped"),
+    Case("mpi-up", "sigstop", victim=0, error=RANK_PATTERN.replace("rank 1", "rank 0") + "is stopped"),
     # The others wait for it inside MPI_Comm_create_group; their error names the flight log.
     Case("create-group", "sigkill",
          error=rf"the set-up of group \S+ does not return: {GONE}.*; flight log: \S+.*Ending this process",
          variables=(("MPI_GDR_FLIGHT_LOG", "2000"),)),
-    Case("mid", "stuck-exit", error=WHO + r"(has left the job: its program ended|is gone)",
+    Case("mid", "stuck-exit", error=RANK_PATTERN + r"(has left the job: its program ended|is gone)",
          variables=MESSAGES),
     Case("mid", "stuck",
-         error=WHO + "is gone: its process has ended|timed out after .*still waiting for rank",
+         error=RANK_PATTERN + "is gone: its process has ended|timed out after .*still waiting for rank",
          own=r"stuck inside the MPI library.*, working on all_reduce seq=\d+", deadline=5,
          variables=MESSAGES),
 ]  # fmt: skip

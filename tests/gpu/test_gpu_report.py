@@ -69,6 +69,7 @@ def test_the_report(out, capsys):
     assert (reduced["own us"], reduced["nccl-of-torch us"]) == (700.0, 650.0)
     assert reduced["predicted us"] == pytest.approx((64 << 20) / 100e3 + 9 * 10.0)
     assert "predicted us" not in sent  # through the host
+    assert "predicted: our kernels by the count of bytes and flags" in page
     assert "| all_reduce | 67108864 | 2 | 650 | 700 | 761.1 |" in page
     [run] = report["training"]
     assert run["communication, predicted ms"] == pytest.approx(1.5 * 4e6 / 100e6)

@@ -118,10 +118,10 @@ def test_without_nvidia_smi_the_driver_s_folders_count(tmp_path, monkeypatch):
 )
 def test_the_gpu_of_a_rank(env, gpu, local_rank):
     env = {"MPI_GDR_RANKS_PER_GPU": "2", "CUDA_VISIBLE_DEVICES": "GPU-a,7", **env}
-    gpu_share.settle(env)
+    gpu_share.apply(env)
     assert (env["CUDA_VISIBLE_DEVICES"], env.get("LOCAL_RANK")) == (gpu, local_rank)
     once = dict(env)
-    gpu_share.settle(env)
+    gpu_share.apply(env)
     assert env == once
 
 
@@ -135,7 +135,7 @@ def test_the_gpu_of_a_rank(env, gpu, local_rank):
 )
 def test_who_is_left_alone(env):
     before = dict(env)
-    gpu_share.settle(env)
+    gpu_share.apply(env)
     assert env == before
 
 
@@ -154,7 +154,7 @@ def test_who_is_left_alone(env):
 )
 def test_what_cannot_be_shared(env, message):
     with pytest.raises(ValueError, match=message):
-        gpu_share.settle({"MPI_GDR_RANKS_PER_GPU": "2", "CUDA_VISIBLE_DEVICES": "1,0", **env})
+        gpu_share.apply({"MPI_GDR_RANKS_PER_GPU": "2", "CUDA_VISIBLE_DEVICES": "1,0", **env})
 
 
 # ---- jobs -------------------------------------------------------------------------------------------------

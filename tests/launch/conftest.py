@@ -6,14 +6,14 @@ from mpi_backend import master_address
 
 @pytest.fixture
 def no_shared_memory_left():
-    with shared_memory.nothing_left():
+    with shared_memory.assert_no_new_files():
         yield
 
 
 @pytest.fixture
-def nothing_settled(monkeypatch):
+def unset_master_address(monkeypatch):
     """As in a new process."""
     for name in ("MPI_GDR_MASTER_ADDR", *master_address.NAMES):
         monkeypatch.delenv(name, raising=False)
-    for name, value in (("_left", None), ("_filled", frozenset()), ("_offered", None)):
+    for name, value in (("_last_set", None), ("_set_by_us", frozenset()), ("_endpoint", None)):
         monkeypatch.setattr(master_address, name, value)

@@ -67,7 +67,7 @@ def test_import_torch_sets_the_ranks():
 )
 def test_a_rank_asks_for_all_hardware_queues(env, queues):
     env = {"CUDA_MPS_PIPE_DIRECTORY": "/there is none", **env}
-    hardware_queues.settle(env)
+    hardware_queues.apply(env)
     assert env.get("CUDA_DEVICE_MAX_CONNECTIONS") == queues
 
 
@@ -76,7 +76,7 @@ def test_hardware_queues_of_a_cuda_that_runs_stay(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
-    hardware_queues.settle(os.environ)
+    hardware_queues.apply(os.environ)
     assert "CUDA_DEVICE_MAX_CONNECTIONS" not in os.environ
 
 
@@ -186,7 +186,7 @@ def test_only_the_ranks_of_the_launcher_connect_over_mpi(url, env, expected):
     assert rendezvous.ranks_of_launcher(url, env) == expected
 
 
-def test_an_address_of_ours_counts_as_missing(nothing_settled):
+def test_an_address_set_by_us_counts_as_missing(unset_master_address):
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4711"}
     assert not master_address.address_is_missing(env)
     assert master_address.address_is_missing({"MASTER_ADDR": "127.0.0.1"})
@@ -196,7 +196,7 @@ def test_an_address_of_ours_counts_as_missing(nothing_settled):
         assert not master_address.address_is_missing(changed)
 
 
-def test_an_address_that_the_user_gave_stays_his(nothing_settled):
+def test_an_address_of_the_user_is_kept(unset_master_address):
     env = {"MASTER_ADDR": "node7"}
     master_address.publish(env, "10.0.0.7", "4711")
     assert master_address.user_value(env, "MASTER_PORT") == ""
@@ -204,7 +204,7 @@ def test_an_address_that_the_user_gave_stays_his(nothing_settled):
 
 
 @pytest.mark.parametrize("single_node", [True, False])
-def test_a_store_that_others_reach(nothing_settled, single_node):
+def test_a_store_that_other_nodes_can_reach(unset_master_address, single_node):
     timeout = timedelta(seconds=30)
     store, (port, *addresses) = rendezvous.open_store(single_node, 2, timeout)
     assert (addresses == ["127.0.0.1"]) == single_node
@@ -214,7 +214,7 @@ def test_a_store_that_others_reach(nothing_settled, single_node):
     assert client.get("key") == b"value"
 
 
-def test_the_address_and_port_that_the_user_fixed(nothing_settled, monkeypatch):
+def test_the_address_and_port_that_the_user_fixed(unset_master_address, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         free = probe.getsockname()[1]
     monkeypatch.setenv("MPI_GDR_MASTER_ADDR", "127.0.0.1")
@@ -247,4 +247,4 @@ def test_an_error_on_rank_0_is_raised_on_all(monkeypatch):
     monkeypatch.setattr(rendezvous, "open_listener", full)
     for rank in (0, 1):
         with pytest.raises(RuntimeError, match="rank 0 could not open the store of the job: no port left"):
-            rendezvous.create_store(rank, 2, timedelta(seconds=30))
+            rendezvous.create_store_over_mpi(rank, 2, timedelta(seconds=30))

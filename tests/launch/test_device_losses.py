@@ -59,7 +59,7 @@ def jobs():
     """Starts all jobs, several at a time, because they mostly wait."""
     if DEVICE == "simgpu":
         simgpu_build.compiled()  # not within the first ranks' time
-    with shared_memory.nothing_left(), ThreadPoolExecutor(4) as pool:
+    with shared_memory.assert_no_new_files(), ThreadPoolExecutor(4) as pool:
         yield {
             case: pool.submit(
                 processes.run_apart,

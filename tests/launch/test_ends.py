@@ -20,13 +20,14 @@ from mpi_backend import diagnose
 
 pytestmark = pytest.mark.usefixtures("no_shared_memory_left")
 PROGRAMS = Path(__file__).parent / "programs"
+ENDS = PROGRAMS / "ends.py"
 PREFIX = "mpi_gdr_trace_rank_"
 
 
 @contextlib.contextmanager
 def orphans(folder: Path, grace: str) -> Iterator[processes.Program]:
     """Two ranks whose torchrun was killed; files hold their status. Their parent is a shell."""
-    words = f'"{sys.executable}" "{PROGRAMS}/orphan.py" "{folder}" & echo $! > "{folder}/pid$RANK"; wait $!'
+    words = f'"{sys.executable}" "{ENDS}" orphan "{folder}" & echo $! > "{folder}/pid$RANK"; wait $!'
     script = f'{words}; echo $? > "{folder}/new$RANK"; mv "{folder}/new$RANK" "{folder}/status$RANK"'
     command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", script]
     with processes.Program(command, processes.clean_environment(MPI_GDR_ORPHAN_GRACE=grace)) as program:
@@ -64,7 +65,7 @@ def test_ranks_whose_torchrun_was_killed_go_on_where_that_is_asked_for(tmp_path)
 
 
 def test_one_interrupt_ends_a_deadlocked_job(tmp_path):
-    command = [processes.mpiexec(), "-n", "2", sys.executable, PROGRAMS / "deadlock.py", tmp_path]
+    command = [processes.mpiexec(), "-n", "2", sys.executable, ENDS, "deadlock", tmp_path]
     with processes.Program(command, processes.clean_environment()) as program:
         wait_until(lambda: len(list(tmp_path.glob("ready*"))) == 2, 90)
         os.killpg(program.process.pid, signal.SIGINT)  # as a terminal does
@@ -74,7 +75,7 @@ def test_one_interrupt_ends_a_deadlocked_job(tmp_path):
 def test_an_interrupt_ends_a_wait(tmp_path):
     """Without a launcher. The other rank gets an error."""
     with contextlib.ExitStack() as stack:
-        programs = processes.start_apart(stack, 2, PROGRAMS / "deadlock.py", str(tmp_path))
+        programs = processes.start_apart(stack, 2, ENDS, "deadlock", str(tmp_path))
         wait_until(lambda: len(list(tmp_path.glob("ready*"))) == 2, 90)
         os.kill(programs[1].process.pid, signal.SIGINT)
         results = [program.finish(40) for program in programs]
@@ -88,7 +89,7 @@ def test_an_interrupt_ends_a_wait(tmp_path):
 @pytest.mark.parametrize("what", ["called", "left"])
 def test_a_failure_without_a_waiter_is_reported(tmp_path, capsys, what):
     """Under mpiexec, which ends all ranks with the first one: every rank has written its log by then."""
-    command = [processes.mpiexec(), "-n", "3", sys.executable, PROGRAMS / "unnoticed.py", what]
+    command = [processes.mpiexec(), "-n", "3", sys.executable, ENDS, "ignored_failure", what]
     result = processes.run(command, 60, MPI_GDR_FLIGHT_DIR=str(tmp_path))
     assert result.status not in (None, 0), result.tail()
     logs = [tmp_path / f"{PREFIX}{rank}" for rank in range(3)]
@@ -117,7 +118,7 @@ def test_a_failure_without_a_waiter_is_reported(tmp_path, capsys, what):
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_rank_that_ends_after_a_failure_reports_it_and_the_others_live_on_unless_it_failed(status):
     """MPICH's launcher would kill them in either case, and report status 0."""
-    program = [sys.executable, PROGRAMS / "ends_first.py", str(status)]
+    program = [sys.executable, ENDS, "ends_first", str(status)]
     output = processes.run([processes.mpiexec(), "-n", "2", *program], 55).expect(status)
     assert ("rank 1 has saved its results" in output) == (status == 0), output
     warning = "[0/2] mpi-gdr WARN INIT this rank does not call MPI_Finalize: a group was aborted"

@@ -115,9 +115,9 @@ def test_variables_that_make_no_sense_are_ignored(change):
     assert launchers.detect({**HYDRA, **change}) is None
 
 
-@pytest.mark.parametrize("settled", [{"RANK": "0"}, {"TORCHELASTIC_RUN_ID": "job"}, {"WORLD_SIZE": "8"}])
-def test_ranks_that_were_set_before_stay(settled):
-    env = {**HYDRA, **settled}
+@pytest.mark.parametrize("given", [{"RANK": "0"}, {"TORCHELASTIC_RUN_ID": "job"}, {"WORLD_SIZE": "8"}])
+def test_ranks_that_were_set_before_stay(given):
+    env = {**HYDRA, **given}
     before = dict(env)
     launchers.fill_environment(env)
     assert env == before
@@ -170,7 +170,7 @@ BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
      "a launcher left JSM_NAMESPACE_RANK .*mpi-gdr run -n N x.py"),
     ({**BATCH_SCRIPT, "PMIX_RANK": "1"}, None, None, "a launcher left PMIX_RANK, SLURM_JOB_ID"),
 )  # fmt: skip
-def test_the_cure_is_named(env, rank, size, expected):
+def test_the_error_names_the_remedy(env, rank, size, expected):
     found = launchers.explain_mismatch(env, rank, size, "x.py")
     if expected is None:
         assert found is None
@@ -179,8 +179,8 @@ def test_the_cure_is_named(env, rank, size, expected):
 
 
 @cases("name", "OMPI_MCA_btl", "OMPI_ALLOW_RUN_AS_ROOT", "PMIX_VERSION", "HYDRA_FULL_ERROR", "SLURM_CONF")
-def test_what_users_export_is_no_trace_of_a_launcher(name):
-    assert launchers.traces({name: "1"}) == []
+def test_exported_variables_do_not_identify_a_launcher(name):
+    assert launchers.launcher_variables({name: "1"}) == []
 
 
 def test_flux_gives_the_ranks_of_a_node_where_there_is_one():

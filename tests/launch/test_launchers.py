@@ -10,7 +10,7 @@ from support import processes
 pytestmark = pytest.mark.usefixtures("no_shared_memory_left")
 PROGRAMS = Path(__file__).parent / "programs"
 PLAIN = PROGRAMS / "plain.py"
-SETTLED = PROGRAMS / "settled.py"
+ADDRESSES = (PLAIN, "--addresses")
 LIKE_OPEN_MPI = [processes.sys.executable, PROGRAMS / "like_open_mpi.py"]
 # The shell stays between launcher and rank.
 IN_A_SHELL = ["sh", "-c", '"$0" "$@"; exit $?']
@@ -24,7 +24,7 @@ def launched(launcher, size):
 LAUNCHERS = ["mpiexec", "mpi-gdr run", "torchrun", "mpiexec -n 1 torchrun"]
 
 
-def settled(output):
+def addresses(output):
     """(rank, address and port before, and after init_process_group) of each rank."""
     return sorted(re.findall(r"rank (\d+) of \d+: before (\S+), after (\S+)", output))
 
@@ -84,16 +84,16 @@ def test_spawn(tmp_path):
 
 @pytest.mark.warm
 @pytest.mark.parametrize("launcher", ["mpiexec", "mpiexec, a shell", "mpi-gdr run", "like Open MPI's mpirun"])
-def test_address_and_port_are_settled_before_init(launcher):
+def test_address_and_port_are_set_before_init(launcher):
     """Without communication, so that a shell between launcher and rank changes nothing. The last launcher
     cannot start this MPI, which then starts over the store at that address."""
     command = {
-        "mpiexec": [*launched("mpiexec", 2), SETTLED],
-        "mpiexec, a shell": [*launched("mpiexec", 2)[:3], *IN_A_SHELL, processes.python(), SETTLED],
-        "mpi-gdr run": [*launched("mpi-gdr run", 2), SETTLED],
-        "like Open MPI's mpirun": [*LIKE_OPEN_MPI, 2, 1, SETTLED],
+        "mpiexec": [*launched("mpiexec", 2), *ADDRESSES],
+        "mpiexec, a shell": [*launched("mpiexec", 2)[:3], *IN_A_SHELL, processes.python(), *ADDRESSES],
+        "mpi-gdr run": [*launched("mpi-gdr run", 2), *ADDRESSES],
+        "like Open MPI's mpirun": [*LIKE_OPEN_MPI, 2, 1, *ADDRESSES],
     }[launcher]
-    found = settled(processes.run(command).expect(0))
+    found = addresses(processes.run(command).expect(0))
     assert [rank for rank, *_ in found] == ["0", "1"]
     assert len({pair for _, *pairs in found for pair in pairs}) == 1, found
     assert re.fullmatch(r"127\.0\.0\.1:2\d{4}", found[0][1]), found
@@ -101,8 +101,8 @@ def test_address_and_port_are_settled_before_init(launcher):
 
 @pytest.mark.warm
 def test_a_port_that_is_taken_is_replaced():
-    output = processes.run([*launched("mpiexec", 2), SETTLED, "--taken"]).expect(0)
-    before, after = ({found[i] for found in settled(output)} for i in (1, 2))
+    output = processes.run([*launched("mpiexec", 2), *ADDRESSES, "--taken"]).expect(0)
+    before, after = ({found[i] for found in addresses(output)} for i in (1, 2))
     assert len(before) == len(after) == 1 and before != after
     port = before.pop().rpartition(":")[2]
     assert output.count(f"port {port}, the MASTER_PORT of this job so far, is taken by another program") == 1
@@ -110,7 +110,7 @@ def test_a_port_that_is_taken_is_replaced():
 
 @pytest.mark.warm
 def test_a_port_that_is_taken_where_mpi_cannot_publish_another():
-    output = processes.run([*LIKE_OPEN_MPI, 2, 1, SETTLED, "--taken"]).expect(1)
+    output = processes.run([*LIKE_OPEN_MPI, 2, 1, *ADDRESSES, "--taken"]).expect(1)
     assert re.search(r"rank 0 cannot listen on port 2\d{4}.*set MASTER_ADDR and MASTER_PORT", output)
 
 

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_shared_memory_left")
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-WHO = r"rank {} \(host \S+, pid \d+\) "
+RANK_PATTERN = r"rank {} \(host \S+, pid \d+\) "
 ENDS = {
     "exit": (2, "has left the job: its program ended with open process groups"),
     "raise": (3, "has left the job: .* an uncaught exception, ArithmeticError: this rank fails"),
@@ -29,7 +29,7 @@ def test_ranks_that_leave_are_named_and_the_others_go_on():
         for way, (leaver, text) in ENDS.items():
             line = rf"^{way}: after (\S+) s: mpi-gdr: (all_reduce seq|recv).*?$"
             match = re.search(line, output, re.MULTILINE)
-            assert match and re.search(WHO.format(leaver) + text, match[0]), output
+            assert match and re.search(RANK_PATTERN.format(leaver) + text, match[0]), output
             # Not a measurement: otherwise the group's timeout, 60 s, would apply.
             assert float(match[1]) < 30, output
             again = rf"^{way}, again: after \S+ s: mpi-gdr: all_reduce: .*rank {leaver} "
@@ -43,12 +43,14 @@ def test_ranks_that_leave_are_named_and_the_others_go_on():
 def test_a_rank_that_is_killed_between_two_groups_is_named(tmp_path):
     results = processes.run_apart(3, PROGRAMS / "killed_between.py", str(tmp_path), timeout=90)
     for result in (results[0], results[2]):
-        match = re.search(r"^after (\S+) s: .*" + WHO.format(1) + "is gone", result.output, re.MULTILINE)
+        match = re.search(
+            r"^after (\S+) s: .*" + RANK_PATTERN.format(1) + "is gone", result.output, re.MULTILINE
+        )
         assert match and float(match[1]) < 30, result.tail()  # the deadline is a minute
 
 
 def test_mpi_abort_of_one_rank_ends_all_without_a_launcher():
-    results = processes.run_apart(2, PROGRAMS / "aborter.py", timeout=60)
+    results = processes.run_apart(2, PROGRAMS / "ends.py", "mpi_abort", timeout=60)
     assert "rank 1 called MPI_Abort with code 42" in results[1].expect(42)
     assert "rank 1 called MPI_Abort with code 42" in results[0].expect(1)
 

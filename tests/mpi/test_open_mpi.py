@@ -48,7 +48,8 @@ def test_its_launcher_with_another_mpi():
     install(MPICH)
     library = LIBRARIES["openmpi"]
     asked = {"MPI_GDR_MPI_LIBRARY": str(MPICH.folder / MPICH.shared / "libmpi.so.12")}
-    command = [library.folder / library.mpiexec, "-n", 2, processes.sys.executable, PROGRAMS / "settled.py"]
+    words = [processes.sys.executable, PROGRAMS / "plain.py", "--addresses"]
+    command = [library.folder / library.mpiexec, "-n", 2, *words]
     output = processes.run(command, **dict(library.variables), **asked).expect(0)
     found = re.findall(r"rank \d of 2: before (\S+), after (\S+)", output)
     assert len(found) == 2 and len({pair for pairs in found for pair in pairs}) == 1, output

@@ -19,7 +19,7 @@ def test_flight_recorder(tmp_path):
     assert run_spmd(tmp_path, "torchrun", 2, "newer_torch/ranks/test_flight_recorder.py") > 0
 
 
-def test_what_older_ones_have(tmp_path):
+def test_features_of_older_releases(tmp_path):
     assert run_spmd(tmp_path, "mpi-gdr run", 2, "spmd/ranks") > 0
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.extend(map(str, Path(__file__).parents[:2]))
 from operations import OPERATIONS, Step
 
 WINDOW = 8
@@ -89,7 +89,7 @@ class Worker:
         for number in range(self.steps):
             self.step(number)
             self.done = number + 1
-        self.settle(0)
+        self.wait_for_pending(0)
 
     def step(self, number):
         draw = random.Random(f"{self.seed}/{self.index}/{number}")
@@ -105,9 +105,9 @@ class Worker:
         self.pending.append((self.doing, *operation(step)))
         self.counts[operation.__name__] += 1
         self.bytes += step.bytes
-        self.settle(WINDOW - 1 if step.asynchronous else self.local.randrange(WINDOW))
+        self.wait_for_pending(WINDOW - 1 if step.asynchronous else self.local.randrange(WINDOW))
 
-    def settle(self, left):
+    def wait_for_pending(self, left):
         while len(self.pending) > left:
             self.doing, works, check = self.pending.pop(self.local.randrange(len(self.pending)))
             for work in works:

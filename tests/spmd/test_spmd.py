@@ -113,13 +113,13 @@ def test_fewer_leaders_than_ranks(tmp_path):
     """Two nodes of two ranks, of which only one crosses the network, except at sizes between two limits."""
     rows = "all_reduce:4K-1M:two_level#all_reduce:leaders=1:two_level"
     variables = {"MPI_GDR_SELECT": rows, "MPI_GDR_RANKS_PER_NODE": "2", "MPI_GDR_CHUNK_BYTES": "16K"}
-    few = "test_all_reduce and int64 or test_large and bfloat16"
-    assert run_spmd(tmp_path, "mpi-gdr run", 4, "spmd/ranks/test_reductions.py", "-k", few, **variables) > 0
+    few = "test_all_operations and all_reduce and int64 or test_reductions and test_large and bfloat16"
+    assert run_spmd(tmp_path, "mpi-gdr run", 4, "spmd/ranks", "-k", few, **variables) > 0
 
 
 def test_measured_choices(tmp_path):
     """The choice may change at any call. test_mpi_launcher has fewer ranks."""
-    few = "test_choices or test_all_reduce or test_the_result_is_the_left_fold"
+    few = "test_choices or test_all_operations and all_reduce or test_the_result_is_the_left_fold"
     assert run_spmd(tmp_path, "mpi-gdr run", 4, "spmd/ranks", "-k", few) > 0
 
 

@@ -1,6 +1,5 @@
 """The SPMD tests' inputs, which every rank computes for all ranks, and expected results."""
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -26,26 +25,6 @@ def noise(dtype, count, rank, seed=0):
 
 def samples(dtype, count, size, seed=0):
     return [sample(dtype, count, rank, seed) for rank in range(size)]
-
-
-def reduced(tensors, op):
-    """The reduction of all ranks' tensors by NumPy, in float64 (integers: int64)."""
-    dtype = tensors[0].dtype
-    wide = np.float64 if dtype.is_floating_point else np.int64
-    kind = torch.float64 if dtype.is_floating_point else torch.int64
-    stack = np.stack([t.to(kind).numpy() for t in tensors])
-    name = op_name(op)
-    if name == "AVG" and not dtype.is_floating_point:
-        total = stack.sum(axis=0)
-        value = np.sign(total) * (np.abs(total) // len(tensors))  # C's division: towards zero
-    elif name == "AVG":
-        value = stack.mean(axis=0)
-    else:
-        value = {"SUM": np.sum, "PRODUCT": np.prod, "MIN": np.min, "MAX": np.max}[name](stack, axis=0)
-    value = np.asarray(value, dtype=wide)
-    if dtype == torch.bool:
-        value = value != 0
-    return torch.from_numpy(np.ascontiguousarray(value)).to(dtype)
 
 
 def op_name(op):

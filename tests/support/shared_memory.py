@@ -16,7 +16,7 @@ def files() -> set[Path]:
 
 
 @contextlib.contextmanager
-def nothing_left() -> Iterator[None]:
+def assert_no_new_files() -> Iterator[None]:
     """Fails if the block leaves new files behind. Files of concurrent jobs disappear within SECONDS."""
     before = files()
     yield

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from .meeting import Meeting
+from .barrier import StoreBarrier
 
 RANK = int(os.environ.get("RANK", "0"))
 SIZE = int(os.environ.get("WORLD_SIZE", "1"))
@@ -21,7 +21,7 @@ REPORTS = Path(os.environ["SPMD_REPORTS"])
 # Exceeds the group's own deadline (support/spmd.py), so that the backend's message appears first.
 HANG_SECONDS = int(os.environ.get("SPMD_HANG_SECONDS", "75"))
 # Longer: others start late on a busy machine, and the hung rank must report first.
-MEETING_SECONDS = HANG_SECONDS + 60
+BARRIER_SECONDS = HANG_SECONDS + 60
 
 
 class Events:
@@ -38,7 +38,7 @@ class Plugin:
     def __init__(self):
         self.events = Events()
         self.stacks = (REPORTS / f"rank{RANK}.stacks").open("w")
-        self.meeting = Meeting(REPORTS, RANK, SIZE, MEETING_SECONDS)
+        self.barrier = StoreBarrier(REPORTS, RANK, SIZE, BARRIER_SECONDS)
         self.passed = True
         self.failures = 0
 
@@ -55,7 +55,7 @@ class Plugin:
         signal.alarm(0)
         self.events.write(event="end", test=item.nodeid, passed=self.passed)
         try:
-            passed_everywhere = self.meeting.meet(passed=self.passed)
+            passed_everywhere = self.barrier.wait(passed=self.passed)
         except dist.DistError as error:
             self.events.write(event="alone", test=item.nodeid, text=str(error).splitlines()[0])
             item.session.shouldfail = f"another rank did not end {item.nodeid}"

@@ -61,21 +61,25 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, first: int = 0, st
         descend(optimizer, loss_of(model(batch(dist.get_rank(), step))))
 
 
-def train_alone(
-    ranks: int, steps: int = STEPS, scale: float | None = None, model: nn.Module | None = None, **arguments
-) -> nn.Module:
-    """The same in this process: the gradients of all `ranks` batches, summed and times `scale` (1 / ranks).
+def add_gradients(
+    model: nn.Module, ranks: int, step: int, scale: float | None = None, rows: int = 4, **arguments
+) -> None:
+    """Adds the gradients of all `ranks` batches of a step, times `scale` (1 / ranks).
 
-    `arguments`: of Model.forward or, if callable, called with (rank, step); `rows` of batch.
+    `arguments`: of Model.forward or, if callable, called with (rank, step).
     """
+    for rank in range(ranks):
+        given = {name: v(rank, step) if callable(v) else v for name, v in arguments.items()}
+        loss = loss_of(model(batch(rank, step, rows), **given))
+        (loss * (1 / ranks if scale is None else scale)).backward()
+
+
+def train_alone(ranks: int, steps: int = STEPS, model: nn.Module | None = None, **arguments) -> nn.Module:
+    """train() of all ranks in this process. `arguments`: see add_gradients."""
     model = new_model() if model is None else model
     optimizer = sgd(model)
-    rows = arguments.pop("rows", 4)
     for step in range(steps):
-        for rank in range(ranks):
-            given = {name: v(rank, step) if callable(v) else v for name, v in arguments.items()}
-            loss = loss_of(model(batch(rank, step, rows), **given))
-            (loss * (1 / ranks if scale is None else scale)).backward()
+        add_gradients(model, ranks, step, **arguments)
         optimizer.step()
         optimizer.zero_grad()
     return model

@@ -48,7 +48,7 @@ from . import processes
 SERVERS = 2
 OF_TORCH = ("fsdp", "tensor.parallel", "pipelining", "checkpoint", "launcher.api")
 IMPORTED = (*(f"torch.distributed.{name}" for name in OF_TORCH), "pytest")
-MOST_FILES = 250  # in a message
+MAX_FILES = 250  # in a message
 END = struct.Struct("=id")  # wait status and time.monotonic() of a program's end
 # Read at Python's start, or by torch and its libraries at import: program and server must agree on these.
 AT_START = ("PYTHON", "TORCH_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_")
@@ -167,7 +167,7 @@ class Request:
     """A program and all that it inherits."""
 
     def __init__(self, client: socket.socket) -> None:
-        head, self._files, _, _ = socket.recv_fds(client, 4, MOST_FILES)
+        head, self._files, _, _ = socket.recv_fds(client, 4, MAX_FILES)
         if len(head) < 4:
             raise EOFError
         data = b""
@@ -188,7 +188,7 @@ class Request:
     def _resembles(self, pid: int) -> bool:
         """Whether the caller could have started it with the same result."""
         same = at_start(self._what["environment"]) == at_start(dict(os.environ))
-        return same and surroundings(pid) == surroundings(os.getpid())
+        return same and process_attributes(pid) == process_attributes(os.getpid())
 
     def close(self) -> None:
         for fd in self._files:
@@ -238,7 +238,7 @@ def at_start(environment: dict[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in names}
 
 
-def surroundings(pid: int) -> tuple[object, ...]:
+def process_attributes(pid: int) -> tuple[object, ...]:
     """Namespaces, control groups and limits, which a child has from the server."""
     folder = Path(f"/proc/{pid}")
     limits = [resource.prlimit(pid, number) for number in range(resource.RLIMIT_AS + 1)]

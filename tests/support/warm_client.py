@@ -19,7 +19,7 @@ import sys
 END = sys.argv.index("--")
 PYTHON, *SERVERS = sys.argv[1:END]
 ARGUMENTS = sys.argv[END + 1 :]
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def inheritable_files():
@@ -31,7 +31,7 @@ def inheritable_files():
     return found
 
 
-def hand_over(server, files):
+def send_request(server, files):
     """Whether the server runs the program."""
     mask = os.umask(0)
     os.umask(mask)
@@ -46,15 +46,15 @@ def hand_over(server, files):
     return server.recv(1) == b"y"
 
 
-def stand_for_it(server, parent):
+def wait_for_program(server, parent):
     """Waits for the program's end; if this process's parent ends first, the program must end, too."""
 
-    def pass_on(number, _):
+    def forward_signal(number, _):
         with contextlib.suppress(OSError):  # it has ended
             server.send(bytes([number]))
 
-    for number in PASSED_ON:
-        signal.signal(number, pass_on)
+    for number in FORWARDED:
+        signal.signal(number, forward_signal)
     answer = b""
     ended = "the process that started it has"
     if server in select.select([server, parent], [], [])[0]:
@@ -63,11 +63,11 @@ def stand_for_it(server, parent):
             answer = server.recv(12)
     if len(answer) < 12:
         os.write(2, f"{sys.argv[0]}: ends the program, since {ended} ended\n".encode())
-        end_as(signal.SIGKILL)
-    end_as(struct.unpack("=id", answer)[0])
+        exit_like(signal.SIGKILL)
+    exit_like(struct.unpack("=id", answer)[0])
 
 
-def end_as(status):
+def exit_like(status):
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has written one
@@ -85,10 +85,10 @@ def main():
         parent = os.pidfd_open(os.getppid())
         # At random: ranks must differ in addresses and in the order of sets.
         server.connect(random.choice(SERVERS))
-        taken = hand_over(server, files)
+        taken = send_request(server, files)
     if not taken:
         os.execv(PYTHON, [PYTHON, *ARGUMENTS])
-    stand_for_it(server, parent)
+    wait_for_program(server, parent)
 
 
 main()

@@ -48,27 +48,6 @@ def test_local_synchronisation(rank, size):
     dist.barrier()
 
 
-@pytest.mark.detail
-def test_several_handles_waited_out_of_order(rank, size):
-    """Reductions of several gradients beside all_gathers of parameters, as in a distributed optimizer."""
-    shards = [torch.full((100 + i,), float(rank + 10 * i)) for i in range(4)]
-    wholes = [torch.empty(size * len(s)) for s in shards]
-    gradients = [torch.arange(size * 50.0) * (rank + 1) + i for i in range(4)]
-    parts = [torch.empty(50) for _ in gradients]
-    works = []
-    for i in range(4):
-        works.append(dist.reduce_scatter_tensor(parts[i], gradients[i], async_op=True))
-        works.append(dist.all_gather_into_tensor(wholes[i], shards[i], async_op=True))
-    for i in (5, 0, 7, 2, 6, 1, 4, 3):
-        works[i].wait()
-        assert works[i].is_completed()
-    for i in range(4):
-        expected = (torch.arange(size * 50.0) * total(range(size)) + i * size).chunk(size)[rank]
-        assert torch.equal(parts[i], expected)
-        for other, shard in enumerate(wholes[i].chunk(size)):
-            assert (shard == other + 10 * i).all()
-
-
 @pytest.mark.mesh
 @pytest.mark.detail
 def test_rings_of_messages(rank, size):

@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 from support.training import (
     TOLERANCE,
+    add_gradients,
     assert_same_model,
     batch,
     loss_of,
@@ -97,9 +98,8 @@ def test_fsdp2_accumulation_and_gradient_norm(rank, size):
     loss_of(model(batch(rank, 0))).backward()
     model.set_requires_gradient_sync(True)
     loss_of(model(batch(rank, 1))).backward()
-    for other in range(size):
-        for step in range(2):
-            (loss_of(alone(batch(other, step))) / size).backward()
+    for step in range(2):
+        add_gradients(alone, size, step)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1).full_tensor()
     torch.testing.assert_close(norm, torch.nn.utils.clip_grad_norm_(alone.parameters(), 0.1))
     for name, parameter in model.named_parameters():
@@ -168,8 +168,7 @@ def test_zero_step_inside_the_hook(rank, size):
     alone = new_model()
     reference = torch.optim.SGD(alone.parameters(), 0.1)
     for step in range(2, 4):
-        for other in range(size):
-            (loss_of(alone(batch(other, step))) / size).backward()
+        add_gradients(alone, size, step)
         reference.step()
         reference.zero_grad()
     assert_same_model(model.module, alone)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from support.gpu import BACKEND, DEVICE, HAS_STREAMS, ON_CUDA, ON_SIMGPU, note
 from support.spmd import GROUP_SECONDS
 
-from mpi_backend.bench.limit import everyones
+from mpi_backend.bench.limit import gather_json
 
 
 def pytest_collection_modifyitems(items):
@@ -34,7 +34,7 @@ def world():
     dist.init_process_group(BACKEND, timeout=datetime.timedelta(seconds=GROUP_SECONDS))
     if HAS_STREAMS:  # a wrong placement of ranks would be unnoticed
         gpu = torch.get_device_module(DEVICE).get_device_properties(DEVICE).uuid
-        note("distinct GPUs", len(set(everyones("gpu", str(gpu)))))
+        note("distinct GPUs", len(set(gather_json("gpu", str(gpu)))))
     yield
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Two ranks with groups whose operations are aborted or time out. Prints "done" after all checks."""
+"""Two ranks whose groups are aborted, time out or get another length. Prints "done" after all checks."""
 
 import datetime
 import threading
@@ -62,6 +62,17 @@ def timeouts_of_wait_and_of_the_group():
     dist.destroy_process_group(group)
 
 
+def a_message_longer_than_its_tensor():
+    group, _, peer = new_group()
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(4), peer, group=group)
+        return
+    text = error_of(lambda: dist.recv(torch.ones(10), peer, group=group))
+    assert "recv: rank 0 sent 16 bytes with tag 0" in text and "holds 40" in text, text
+    later = error_of(lambda: dist.all_reduce(torch.ones(1), group=group))
+    assert "all_reduce: the group failed earlier: recv" in later, later
+
+
 def an_aborted_group_harms_no_other():
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
@@ -71,6 +82,7 @@ def an_aborted_group_harms_no_other():
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=100))
 abort_while_another_thread_waits()
 timeouts_of_wait_and_of_the_group()
+a_message_longer_than_its_tensor()
 an_aborted_group_harms_no_other()
 dist.destroy_process_group()
 print("done")

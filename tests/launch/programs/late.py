@@ -1,4 +1,4 @@
-"""A rank that never arrives. Run apart: no launcher ends the ranks that wait for it."""
+"""A rank that never arrives in three groups. Run apart: no launcher ends the ranks that wait for it."""
 
 import datetime
 import os
@@ -13,8 +13,16 @@ from calls import error_of
 notified = Path(sys.argv[1])  # folder in which ranks record their error
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
 rank, size = dist.get_rank(), dist.get_world_size()
-group = dist.new_group(timeout=datetime.timedelta(seconds=3))
-dist.all_reduce(torch.ones(2), group=group)
+tensor = torch.ones(3, 5, dtype=torch.float64)
+CALLS = {
+    "all_reduce": lambda group: dist.all_reduce(tensor, group=group),
+    "future": lambda group: dist.all_reduce(tensor, group=group, async_op=True).get_future().wait(),
+    "recv": lambda group: dist.recv(tensor, size - 1, group=group, tag=77),
+}
+groups = {name: dist.new_group(timeout=datetime.timedelta(seconds=3)) for name in CALLS}
+waiting = dist.new_group([0, 1])
+for group in groups.values():
+    dist.all_reduce(torch.ones(2), group=group)
 
 if rank == size - 1:
     deadline = time.monotonic() + 60
@@ -22,18 +30,10 @@ if rank == size - 1:
         time.sleep(0.05)
     os._exit(0)
 
-tensor = torch.ones(3, 5, dtype=torch.float64)
-try:
-    if sys.argv[2] == "all_reduce":
-        dist.all_reduce(tensor, group=group)
-    elif sys.argv[2] == "future":
-        dist.all_reduce(tensor, group=group, async_op=True).get_future().wait()
-    elif sys.argv[2] == "recv":
-        dist.recv(tensor, size - 1, group=group, tag=77)
-    print("no error")
-except RuntimeError as error:
-    print(f"{type(error).__name__}: {error}")
-print("then:", error_of(lambda: dist.all_reduce(tensor, group=group)))
+for name, call in CALLS.items():
+    dist.barrier(waiting)  # so that their deadlines are the same
+    print(f"{name}: {error_of(lambda: call(groups[name]), RuntimeError)}")  # noqa: B023
+    print(f"{name}, then: {error_of(lambda: dist.all_reduce(tensor, group=groups[name]))}")  # noqa: B023
 sys.stdout.flush()
 (notified / str(rank)).touch()
 os._exit(0)

@@ -11,7 +11,7 @@ CALLS = 60
 COUNTS = [20_000, 100_000, 600_000]
 
 
-def everybody(value):
+def gather_from_all(value):
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
@@ -40,7 +40,7 @@ def test_choices(at_once):
         assert {choice["algorithm"] for choice in choices} <= {"zero_copy", "staged"}
         known = [choice.pop("speedup") for choice in choices]
         assert all(known) == (rank == 0), known
-        assert all(others == choices for others in everybody(choices))
+        assert all(others == choices for others in gather_from_all(choices))
     else:
         assert choices == []
     dist.destroy_process_group(group)

@@ -1,5 +1,6 @@
 """Tests each collective with each dtype, operation and count, in place and not, synchronous and asynchronous.
-test_pairs covers all pairs of these values, test_product (with --full) the full product.
+test_pairs covers all pairs of these values, test_all_operations_counts_and_roots the product of the common
+ones and all roots, test_product (with --full) the full product.
 
 Inputs are pieces of one table of small whole numbers: results are exact, and each rank computes them in
 int64. A complex number's imaginary part is the opposite of its real part.
@@ -10,7 +11,8 @@ import functools
 import pytest
 import torch
 import torch.distributed as dist
-from support.data import DTYPES, same
+from support.collectives import FUNCTIONS, WHOLE, Call
+from support.data import COUNTS, DTYPES, same
 from support.pairwise import covering, rows
 from support.works import wait_all
 
@@ -19,7 +21,7 @@ MOVING = [
     "broadcast", "all_gather", "all_gather_into_tensor", "gather", "scatter", "all_to_all",
     "all_to_all_single", "send_recv",
 ]  # fmt: skip
-WHOLE = ["all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "send_recv"]  # without blocks per rank
+ROOTED = ["broadcast", "reduce", "gather", "scatter"]
 # Collectives whose input and output may share memory.
 IN_PLACE = ["reduce_scatter_tensor", "all_gather", "all_gather_into_tensor"]
 BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
@@ -125,26 +127,18 @@ def reduced(dtype, op, count, size, block):
     return converted(total != 0 if dtype == torch.bool else total, dtype)
 
 
-class Case:
+class Case(Call):
     """One row of the grid on this rank; `root` and `shift` vary with it."""
 
-    def __init__(self, row, rank, size):
+    def __init__(self, row, rank, size, root=None):
         self.__dict__.update(row)
         self.rank, self.size, self.count = rank, size, block_count(row, size)
         seed = len(identify(row)) + row["count"]
-        self.root = seed % size
+        self.root = seed % size if root is None else root
         self.shift = 1 + seed % size
 
     def expected(self, rank, block=0):
-        """`rank`'s contribution (for `block`). A view of a table."""
         return cut(converted_table(self.dtype), self.count, rank, block)
-
-    def tensor(self, rank, block=0):
-        return self.expected(rank, block).clone()
-
-    def empty(self, blocks=1):
-        """An output buffer, filled with a value that no input has."""
-        return torch.full((blocks * self.count,), 4).to(self.dtype)
 
     def reduced(self, block=0):
         return reduced(self.dtype, self.op, self.count, self.size, block)
@@ -156,113 +150,8 @@ class Case:
         return getattr(dist.ReduceOp, self.op)
 
 
-# Each function runs its collective. It returns a list of works, which may be None, and a list of (result,
-# expected).
-
-
-def all_reduce(c):
-    tensor = c.tensor(c.rank)
-    work = dist.all_reduce(tensor, c.reduce_op, async_op=c.asynchronous)
-    return [work], [(tensor, c.reduced())]
-
-
-def all_reduce_coalesced(c):
-    tensors = [c.tensor(c.rank, block) for block in range(2)]
-    with dist._coalescing_manager(async_ops=c.asynchronous) as manager:
-        for tensor in tensors:
-            dist.all_reduce(tensor, c.reduce_op)
-    works = [manager] if c.asynchronous else []
-    return works, [(tensor, c.reduced(block)) for block, tensor in enumerate(tensors)]
-
-
-def reduce(c):
-    tensor = c.tensor(c.rank)
-    work = dist.reduce(tensor, c.root, c.reduce_op, async_op=c.asynchronous)
-    return [work], [(tensor, c.reduced())] if c.rank == c.root else []
-
-
-def reduce_scatter(c):
-    inputs = [c.tensor(c.rank, block) for block in range(c.size)]
-    output = c.empty()
-    work = dist.reduce_scatter(output, inputs, c.reduce_op, async_op=c.asynchronous)
-    return [work], [(output, c.reduced(c.rank))]
-
-
-def reduce_scatter_tensor(c):
-    data = torch.cat([c.expected(c.rank, block) for block in range(c.size)])
-    output = data[c.rank * c.count : (c.rank + 1) * c.count] if c.in_place else c.empty()
-    work = dist.reduce_scatter_tensor(output, data, c.reduce_op, async_op=c.asynchronous)
-    return [work], [(output, c.reduced(c.rank))]
-
-
-def broadcast(c):
-    tensor = c.tensor(c.root) if c.rank == c.root else c.empty()
-    work = dist.broadcast(tensor, c.root, async_op=c.asynchronous)
-    return [work], [(tensor, c.expected(c.root))]
-
-
-def all_gather(c):
-    outputs = [c.empty() for _ in range(c.size)]
-    own = outputs[c.rank].copy_(c.expected(c.rank)) if c.in_place else c.tensor(c.rank)
-    work = dist.all_gather(outputs, own, async_op=c.asynchronous)
-    return [work], [(output, c.expected(rank)) for rank, output in enumerate(outputs)]
-
-
-def all_gather_into_tensor(c):
-    output, own = c.empty(c.size), c.tensor(c.rank)
-    if c.in_place:
-        own = output[c.rank * c.count : (c.rank + 1) * c.count].copy_(own)
-    work = dist.all_gather_into_tensor(output, own, async_op=c.asynchronous)
-    return [work], [(output, torch.cat([c.expected(rank) for rank in range(c.size)]))]
-
-
-def gather(c):
-    outputs = [c.empty() for _ in range(c.size)] if c.rank == c.root else None
-    work = dist.gather(c.tensor(c.rank), outputs, c.root, async_op=c.asynchronous)
-    return [work], [(output, c.expected(rank)) for rank, output in enumerate(outputs or [])]
-
-
-def scatter(c):
-    inputs = [c.tensor(c.rank, block) for block in range(c.size)] if c.rank == c.root else None
-    output = c.empty()
-    work = dist.scatter(output, inputs, c.root, async_op=c.asynchronous)
-    return [work], [(output, c.expected(c.root, c.rank))]
-
-
-def all_to_all(c):
-    outputs = [c.empty() for _ in range(c.size)]
-    work = dist.all_to_all(outputs, [c.tensor(c.rank, b) for b in range(c.size)], async_op=c.asynchronous)
-    return [work], [(output, c.expected(rank, c.rank)) for rank, output in enumerate(outputs)]
-
-
-def all_to_all_single(c):
-    data = torch.cat([c.expected(c.rank, block) for block in range(c.size)])
-    output = c.empty(c.size)
-    work = dist.all_to_all_single(output, data, async_op=c.asynchronous)
-    return [work], [(output, torch.cat([c.expected(rank, c.rank) for rank in range(c.size)]))]
-
-
-def send_recv(c):
-    to, source = (c.rank + c.shift) % c.size, (c.rank - c.shift) % c.size
-    if to == c.rank:
-        return [], []
-    received = c.empty()
-    if c.asynchronous:
-        works = [dist.irecv(received, source), dist.isend(c.tensor(c.rank), to)]
-    else:
-        works = [dist.isend(c.tensor(c.rank), to)]
-        dist.recv(received, source)
-    return works, [(received, c.expected(source))]
-
-
-FUNCTIONS = {f.__name__: f for f in (
-    all_reduce, all_reduce_coalesced, reduce, reduce_scatter, reduce_scatter_tensor,
-    broadcast, all_gather, all_gather_into_tensor, gather, scatter, all_to_all, all_to_all_single, send_recv,
-)}  # fmt: skip
-
-
-def run(row, rank, size):
-    works, results = FUNCTIONS[row["collective"]](Case(row, rank, size))
+def run(row, rank, size, root=None):
+    works, results = FUNCTIONS[row["collective"]](Case(row, rank, size, root))
     for work in works:
         wait_all(work)
     for actual, expected in results:
@@ -277,6 +166,18 @@ def run(row, rank, size):
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch recommends newer names
 def test_pairs(row, rank, size):
     run(row, rank, size)
+
+
+@pytest.mark.algorithms
+@pytest.mark.smoke
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64, torch.uint16], ids=str)
+@pytest.mark.parametrize("collective", REDUCING + MOVING)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_all_operations_counts_and_roots(collective, dtype, rank, size):
+    given = {"collective": [collective], "dtype": [dtype], "count": COUNTS, "in_place": [False]}
+    for row in rows(PARAMETERS | given, allowed):
+        for root in range(size if collective in ROOTED else 1):
+            run(row, rank, size, root)
 
 
 @pytest.mark.full

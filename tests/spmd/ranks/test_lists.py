@@ -1,9 +1,9 @@
-"""gather, scatter, and collectives on lists: uneven, empty, coalesced, in place, asynchronous, sparse."""
+"""Collectives on lists: uneven, empty, coalesced, in place, asynchronous, sparse."""
 
 import pytest
 import torch
 import torch.distributed as dist
-from support.data import COUNTS, noise, op_name, same, sample
+from support.data import noise, op_name, same, sample
 from support.works import wait_all
 
 DTYPES = [torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64, torch.uint16]
@@ -25,33 +25,6 @@ def empties(dtype, counts):
 def uneven(source, target):
     """Elements from one rank to another: some zero, no two ranks with the same total."""
     return (source * 3 + target * 5) % 4 * (source + 1)
-
-
-@dtypes
-@asynchronously
-@pytest.mark.smoke
-@pytest.mark.algorithms
-def test_gather_to_every_root(rank, size, dtype, async_op):
-    for root in range(size):
-        for count in COUNTS:
-            outputs = empties(dtype, [count] * size) if rank == root else None
-            finish(dist.gather(sample(dtype, count, rank), outputs, dst=root, async_op=async_op), async_op)
-            if rank == root:
-                for r in range(size):
-                    same(outputs[r], sample(dtype, count, r))
-
-
-@dtypes
-@asynchronously
-@pytest.mark.smoke
-@pytest.mark.algorithms
-def test_scatter_from_every_root(rank, size, dtype, async_op):
-    for root in range(size):
-        for count in COUNTS:
-            inputs = [sample(dtype, count, r, seed=root) for r in range(size)] if rank == root else None
-            output = torch.zeros(count, dtype=dtype)
-            finish(dist.scatter(output, inputs, src=root, async_op=async_op), async_op)
-            same(output, sample(dtype, count, rank, seed=root))
 
 
 @dtypes

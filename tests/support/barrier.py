@@ -6,7 +6,7 @@ import time
 import torch.distributed as dist
 
 
-class Meeting:
+class StoreBarrier:
     """`folder`: shared by the ranks, for the store's port; `seconds`: until a rank that waits raises."""
 
     def __init__(self, folder, rank, size, seconds):
@@ -23,11 +23,11 @@ class Meeting:
                 time.sleep(0.02)
             self.store = dist.TCPStore("127.0.0.1", int(port_file.read_text()), is_master=False)
 
-    def meet(self, key=None, seconds=None, passed=True):
+    def wait(self, key=None, seconds=None, passed=True):
         """Whether all ranks have passed. `key`: by default this rank's number of such calls."""
         if key is None:
             self._count += 1
-            key = f"meeting{self._count}"
+            key = f"barrier{self._count}"
         if not passed:
             self.store.add(f"{key}/failed", 1)
         if self.store.add(f"{key}/arrived", 1) == self._size:
