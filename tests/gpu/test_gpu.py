@@ -186,7 +186,12 @@ WAYS = {
     ),
     "NCCL": (2, EIGHT, f"not test_collectives or ({SMALL} and (float32 or int16 or bool))", NCCL),
     "NCCL on three ranks": (3, MANY, f"({SMALL} and (float16 or int64)) or training or memory or bits", NCCL),
-    "NCCL on two nodes": (4, EIGHT, f"({SMALL} and float32) or (training and fsdp)", TWO_NODES | NCCL),
+    "NCCL on two nodes": (
+        4,
+        EIGHT,
+        f"({SMALL} and float32) or (training and fsdp) or nccl_counts",
+        TWO_NODES | NCCL,
+    ),
     "NCCL on nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES | NCCL),
     "NCCL, as the log shows": (
         2,
