@@ -245,7 +245,7 @@ WAYS = {
         NCCL | {"FAKENCCL_IN_PROGRESS": "1", "FAKECUDA_DELAY_US": "100"},
     ),
     "a hardware queue for each stream": (2, MANY, "no_stream_of_the_program or no_blocked_stream", {}),
-    "many streams": (2, OWN, "hardware_queues_are_for", {}),
+    "many streams": (2, OWN, "hardware_queues_are_for", {"SPMD_FEW_STREAMS": "1"}),
 }
 MISSING = simgpu_build.missing()
 
