@@ -3,7 +3,7 @@
 #   make test       all tests: those of C++ (make unit), then those of Python on three workers (make pytest)
 #   make test-full  and the long ones: full products instead of covering pairs, and what Gloo passes
 #   make gpu-test   what stands in for a GPU (docs/gpu.md): the software CUDA, and torch on it
-#   make gpu-counts what an all_reduce asks of the driver and of memory, as a table
+#   make gpu-counts what an all_reduce asks of the driver and of memory, and collectives of NCCL, as tables
 #   make test-aarch64  csrc/device/cuda and its unit tests for AArch64, in qemu-user (tests/fakecuda/README.md)
 #   make disassembler  cuobjdump and nvdisasm into .venv, with which tests/gpu/test_sass.py reads the kernels' machine code
 #   make coverage   which lines of the code for GPUs its tests run, as a table; fails below the goals
@@ -70,6 +70,7 @@ gpu-test: $(VENV)/.package
 gpu-counts: $(VENV)/.package
 	@$(BUILD_TESTS) gpu_counts > $(EXTENSION_BUILD)/gpu-counts.log
 	@$(EXTENSION_BUILD)/fakecuda/gpu_counts
+	@$(BIN)/python tests/gpu/nccl_counts.py
 
 coverage: $(VENV)/.package
 	tools/coverage.sh $(BIN) $(EXTENSION_BUILD)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Tests and measures the package on a machine with NVIDIA GPUs: tools/gpu_check.sh [--fetch] OUT [WHEELS]
-# Probes, builds, then runs steps. Writes OUT/gpu_check.md, OUT/gpu_check.json, the steps' output to OUT/logs,
-# gpu_probe.sh's files, and an archive of all to send. After the build it takes less than 8 minutes on one GPU,
-# 40 on several (GPU_CHECK_SECONDS): steps have limits, and none starts without time left.
+# Probes, builds, then runs steps. Writes OUT/gpu_check.md, OUT/gpu_check.json, the steps' output to
+# OUT/logs, gpu_probe.sh's files, and an archive of all to send. After the build it takes less than 8 minutes
+# on one GPU, 40 on several (GPU_CHECK_SECONDS): steps have limits, and none starts without time left.
 # Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja. WHEELS holds what the machine
 # lacks; --fetch downloads tools/gpu_wheels.txt, the only step that needs a network. Without either the MPI is
 # that of $MPICC or PATH.
 # GPU_CHECK_DEVICE=cpu rehearses all but the probe without a GPU; GPU_CHECK_DEVICE=simgpu all steps on
-# FAKECUDA_DEVICES software GPUs (tests/fakecuda; 1), and with GPU_PROBE_CUDA (gpu_probe.sh) the probe. They are
-# slow: GPU_CHECK_TIMES=30 multiplies all limits. GPU_CHECK_ONLY: a regular expression that selects steps.
+# FAKECUDA_DEVICES software GPUs (tests/fakecuda; 1), and with GPU_PROBE_CUDA (gpu_probe.sh) the probe. They
+# are slow: GPU_CHECK_TIMES=30 multiplies all limits. GPU_CHECK_ONLY: a regular expression that selects steps.
 set -uo pipefail
 . "$(dirname "$0")/gpu_common.sh"
 fetch=
@@ -21,14 +21,15 @@ seconds_in_all=100000  # for the probe and the build
 rm -rf "$out"/logs && mkdir -p "$out"/logs/{bench,training}
 rm -f "$out"/gpu_{check,probe}[.-]* "$out"/{peers.jsonl,topology.txt}
 : > "$work/steps"
-export SPMD_NOTES=$out/logs/notes.txt SPMD_DEVICE=$device MPI_GDR_TIMEOUT=$((40 * times)) SPMD_HANG_SECONDS=$((60 * times))
+export SPMD_NOTES=$out/logs/notes.txt SPMD_DEVICE=$device
+export MPI_GDR_TIMEOUT=$((40 * times)) SPMD_GROUP_SECONDS=$((45 * times)) SPMD_HANG_SECONDS=$((60 * times))
 export RES_OPTIONS="timeout:1 attempts:1"
 export OMP_NUM_THREADS=1 PYTHONFAULTHANDLER=1
 : > "$SPMD_NOTES"
 
 # step NAME SECONDS COMMAND...: records outcome, seconds and the last line of output.
 step() {
-  local name=$1 limit=$(($2 * times)) left=$((seconds_in_all - SECONDS)) begin code=0 outcome
+  local name=$1 limit=$(($2 * times)) left=$((seconds_in_all - SECONDS)) begin seconds code=0 outcome
   local log=$out/logs/${name//[^A-Za-z0-9_.-]/_}
   shift 2
   [[ $name =~ $only ]] || return 0
@@ -44,8 +45,10 @@ step() {
     124 | 137) outcome="ran past $limit s" ;;
     *) outcome="failed with status $code" ;;
   esac
-  printf '%s\t%s\t%s\t%s\n' "$name" "$outcome" "$(echo "$(date +%s.%N) $begin" | awk '{printf "%.1f", $1 - $2}')" \
-    "$(cat "$log.err" "$log.txt" | grep -v '^ *$' | tail -n 1 | tr '\t' ' ' | cut -c 1-160)" | tee -a "$work/steps"
+  seconds=$(echo "$(date +%s.%N) $begin" | awk '{printf "%.1f", $1 - $2}')
+  printf '%s\t%s\t%s\t%s\n' "$name" "$outcome" "$seconds" \
+    "$(cat "$log.err" "$log.txt" | grep -v '^ *$' | tail -n 1 | tr '\t' ' ' | cut -c 1-160)" \
+    | tee -a "$work/steps"
   return $code
 }
 
@@ -60,8 +63,8 @@ spmd() {
   [ "$device" = simgpu ] && export FAKECUDA_DEVICES=$((($1 + share - 1) / share))
   python=$(command -v python3)
   # shellcheck disable=SC2086
-  (cd "$root/tests" && SPMD_REPORTS=$reports exec python3 -m mpi_backend run -n "$1" "${sharing[@]}" -- ${RANK_UNDER:-} "$python" -u \
-    support/spmd_main.py gpu/ranks "${@:2}") || status=$?
+  (cd "$root/tests" && SPMD_REPORTS=$reports exec python3 -m mpi_backend run -n "$1" "${sharing[@]}" -- \
+    ${RANK_UNDER:-} "$python" -u support/spmd_main.py gpu/ranks "${@:2}") || status=$?
   [ $status = 0 ] || tail -n 200 "$reports"/rank*.log "$reports"/rank*.stacks 2> /dev/null
   grep -hE '(passed|failed|error).* in ' "$reports/rank0.log" | tail -n 1  # pytest's last word
   return $status
@@ -69,13 +72,14 @@ spmd() {
 bench() { cd "$work" && python3 -m mpi_backend bench "$@"; }
 # collectives NAME RANKS [options]: times all; OUT/logs/bench/NAME.json.
 collectives() {
-  bench -n "$2" all_reduce,broadcast,reduce,all_gather,reduce_scatter,all_to_all,gather,scatter,sendrecv,barrier \
-    $short "${@:3}" --json "$out/logs/bench/$1.json"
+  local all=all_reduce,broadcast,reduce,all_gather,reduce_scatter,all_to_all,gather,scatter,sendrecv,barrier
+  bench -n "$2" $all $short "${@:3}" --json "$out/logs/bench/$1.json"
 }
 # gpt NAME BACKEND RANKS PROGRAM: trains the GPT; OUT/logs/training/NAME.jsonl.
 gpt() {
-  python3 -m mpi_backend run -n "$3" -- python3 "$root/examples/$4" --backend "$2" --device "$training_device" \
-    --out "$work/$1" --batch-size $((4 * $3)) --sample-every 2 $short_training || return
+  python3 -m mpi_backend run -n "$3" -- python3 "$root/examples/$4" --backend "$2" \
+    --device "$training_device" --out "$work/$1" --batch-size $((4 * $3)) --sample-every 2 $short_training \
+    || return
   cp "$work/$1/log.jsonl" "$out/logs/training/$1.jsonl"
 }
 # Gives torch of all programs below the device simgpu.
@@ -89,8 +93,8 @@ use_software_gpu() {
 }
 # with_mps COMMAND...: with its own MPS daemon.
 with_mps() {
-  python3 -c 'import os, sys; from mpi_backend import mps; sys.exit(mps.end_like(mps.run(sys.argv[1:], os.environ)))' \
-    bash -c "$*"
+  python3 -c 'import os, sys; from mpi_backend import mps
+sys.exit(mps.end_like(mps.run(sys.argv[1:], os.environ)))' bash -c "$*"
 }
 # The self-test by messages only; the last line shows their path.
 gpu_aware() {
@@ -116,7 +120,8 @@ step "build" 600 bash -c build_package || [ -e "$work"/lib/mpi_backend/_C*.so ] 
 use_package
 gpus=1 short="--sizes 8,64K,1M,16M,64M" training_device=$device short_training="--iterations 100"
 case $device in
-  cuda) gpus=$(python3 -c 'import os; from mpi_backend import gpu_share; print(len(gpu_share.visible_gpus(os.environ)))') ;;
+  cuda) gpus=$(python3 -c 'import os; from mpi_backend.gpu_share import visible_gpus
+print(len(visible_gpus(os.environ)))') ;;
   simgpu) use_software_gpu && gpus=$FAKECUDA_DEVICES ;;
 esac
 [ "$gpus" -gt 0 ] || gpus=1
@@ -136,11 +141,12 @@ measure() {
 }
 # training on|off (MPS): two steps, so that the second has results if the first fails.
 training() {
-  measure "training with 1, 2, 4 ranks per GPU, MPS $1" 60 python3 "$root/examples/ranks_per_gpu.py" --device "$device" --mps "$1" \
-    --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$1"
+  measure "training with 1, 2, 4 ranks per GPU, MPS $1" 60 python3 "$root/examples/ranks_per_gpu.py" \
+    --device "$device" --mps "$1" --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$1"
 }
 
-# side_by_side RANKS [with_mps]: our kernels beside NCCL inside a node, torch's NCCL, and bare MPI on host memory.
+# side_by_side RANKS [with_mps]: our kernels beside NCCL inside a node, torch's NCCL, and bare MPI on host
+# memory.
 side_by_side() {
   local name="$1 ranks${2:+, MPS}" ways=own way backend
   # NCCL needs a GPU for each rank.
@@ -155,7 +161,8 @@ side_by_side() {
       *,nccl-of-torch) backend=nccl ;;
       *nccl*,*) export MPI_GDR_NODE=$way ;;
     esac
-    step "collectives, $name, $way" 180 bash -c "${2:-} collectives $way $1 --device $device --backend $backend"
+    step "collectives, $name, $way" 180 \
+      bash -c "${2:-} collectives $way $1 --device $device --backend $backend"
     step "DDP of the GPT, $name, $way" 90 bash -c "${2:-} gpt ddp-$way $backend $1 gpt/train.py"
     # Its checkpoints need collectives on the CPU.
     step "FSDP2 of the GPT, $name, $way" 90 \
@@ -173,7 +180,8 @@ if command -v nvidia-cuda-mps-control > /dev/null; then
   for ranks in 2 4; do
     MPI_GDR_RANKS_PER_GPU=$ranks measure "bench, device, $ranks ranks, MPS" 45 \
       bash -c "with_mps bench -n $ranks device --device $device --rounds 1"
-    [ "$gpus" = 1 ] || SHARE=$ranks step "suite, $ranks ranks per GPU, MPS" 150 bash -c "with_mps spmd $((2 * ranks))"
+    [ "$gpus" = 1 ] \
+      || SHARE=$ranks step "suite, $ranks ranks per GPU, MPS" 150 bash -c "with_mps spmd $((2 * ranks))"
   done
   MPI_GDR_RANKS_PER_GPU=2 measure "bench, DDP of the GPT, 2 ranks, MPS" 45 \
     bash -c "with_mps bench -n 2 ddp --device $device --rounds 1"
@@ -187,21 +195,25 @@ step "selftest, 2 ranks" 45 python3 -m mpi_backend selftest -n 2 --device "$devi
 step "messages by a GPU-aware MPI, 2 ranks" 45 bash -c gpu_aware
 measure "bench, device, 2 ranks" 45 bash -c "bench -n 2 device --device $device --rounds 1"
 step "suite, 4 ranks" 90 bash -c "spmd 4"
-CUDA_DEVICE_MAX_CONNECTIONS=1 step "suite, 2 ranks, one hardware queue" 45 bash -c "spmd 2 -k 'streams or memory or training'"
+CUDA_DEVICE_MAX_CONNECTIONS=1 step "suite, 2 ranks, one hardware queue" 45 \
+  bash -c "spmd 2 -k 'streams or memory or training'"
 if command -v compute-sanitizer > /dev/null; then
-  RANK_UNDER="compute-sanitizer --tool memcheck --error-exitcode 9" MPI_GDR_TIMEOUT=100 SPMD_HANG_SECONDS=120 \
-    step "compute-sanitizer, 2 ranks" 45 bash -c "spmd 2 -k '1000-float32 or 7-bfloat16 or not_contiguous or late'"
+  RANK_UNDER="compute-sanitizer --tool memcheck --error-exitcode 9" \
+    MPI_GDR_TIMEOUT=100 SPMD_HANG_SECONDS=120 \
+    step "compute-sanitizer, 2 ranks" 45 \
+    bash -c "spmd 2 -k '1000-float32 or 7-bfloat16 or not_contiguous or late'"
 else
   skipped "compute-sanitizer, 2 ranks" "no compute-sanitizer here"
 fi
 if python3 -c "import cupy" 2> /dev/null; then
-  SPMD_REFERENCE=cupy step "collectives against CuPy, 2 ranks" 45 bash -c "spmd 2 -k 'test_reductions or test_exchange'"
+  SPMD_REFERENCE=cupy step "collectives against CuPy, 2 ranks" 45 \
+    bash -c "spmd 2 -k 'test_reductions or test_exchange'"
 else
   skipped "collectives against CuPy, 2 ranks" "no CuPy here"
 fi
 if [ "$device" != cpu ]; then
-  step "ranks that fail others, 2 ranks" 120 bash -c \
-    'cd "$root/tests" && MPI_GDR_TEST_DEVICE=$device exec python3 -m pytest -q --no-header -p no:cacheprovider launch/test_device_losses.py'
+  step "ranks that fail others, 2 ranks" 120 bash -c 'cd "$root/tests" && MPI_GDR_TEST_DEVICE=$device \
+    exec python3 -m pytest -q --no-header -p no:cacheprovider launch/test_device_losses.py'
 fi
 step "suite, 1 rank" 60 bash -c "spmd 1"
 step "suite, 8 ranks" 150 bash -c "spmd 8"

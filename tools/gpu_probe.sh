@@ -50,7 +50,8 @@ for name in stream_flags peers; do
   nvcc -std=c++17 -O2 "${options[@]}" -o "$work/$name" "$here/gpu_probe/$name.cu" || exit 1
 done
 
-ask "c10::Stream::native_handle() is the CUDA stream, in code built without CUDA" 180 python3 "$here/gpu_probe/torch_stream.py"
+ask "c10::Stream::native_handle() is the CUDA stream, in code built without CUDA" 180 \
+  python3 "$here/gpu_probe/torch_stream.py"
 for connections in 32 1; do
   export CUDA_DEVICE_MAX_CONNECTIONS=$connections
   for each in round-trip round-trip-kernels other-stream malloc-free lazy-kernel default-stream \
@@ -59,7 +60,8 @@ for connections in 32 1; do
   done
 done
 unset CUDA_DEVICE_MAX_CONNECTIONS
-CUDA_MODULE_LOADING=EAGER ask "stream wait: lazy-kernel, CUDA_MODULE_LOADING=EAGER" 20 "$work/stream_flags" lazy-kernel
+CUDA_MODULE_LOADING=EAGER \
+  ask "stream wait: lazy-kernel, CUDA_MODULE_LOADING=EAGER" 20 "$work/stream_flags" lazy-kernel
 ask "CUDA IPC between two processes" 180 "$work/peers" "$bytes"
 grep '^{' "$work/said" > "$out/peers.jsonl"
 
@@ -82,7 +84,8 @@ if [ -n "$wheels" ]; then
   ask "MPICH wheel with its own UCX, device pointers" 60 "$bin/mpiexec" -n 2 "$work/mpi_device"
   if [ -d "$libraries/libucx/lib" ]; then
     LD_LIBRARY_PATH=$libraries/libucx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
-      ask "MPICH wheel over the CUDA-enabled UCX wheel, device pointers" 60 "$bin/mpiexec" -n 2 "$work/mpi_device"
+      ask "MPICH wheel over the CUDA-enabled UCX wheel, device pointers" 60 \
+        "$bin/mpiexec" -n 2 "$work/mpi_device"
   fi
 fi
 
@@ -97,7 +100,6 @@ out = pathlib.Path(sys.argv[2])
 about = {"date": datetime.date.today().isoformat(), "commit": sys.argv[3]}
 (out / "gpu_probe.json").write_text(json.dumps({**about, "answers": dict(rows)}, indent=2) + "\n")
 table = "\n".join(f"| {question} | {answer.replace('|', '/')} |" for question, answer in rows)
-(out / "gpu_probe.md").write_text(
-    f"`tools/gpu_probe.sh`, {about['date']}, commit {about['commit']}:\n\n| question | answer |\n|---|---|\n{table}\n"
-)
+title = f"`tools/gpu_probe.sh`, {about['date']}, commit {about['commit']}"
+(out / "gpu_probe.md").write_text(f"{title}:\n\n| question | answer |\n|---|---|\n{table}\n")
 PYTHON

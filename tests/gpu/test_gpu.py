@@ -186,7 +186,12 @@ WAYS = {
     ),
     "NCCL": (2, EIGHT, f"not test_collectives or ({SMALL} and (float32 or int16 or bool))", NCCL),
     "NCCL on three ranks": (3, MANY, f"({SMALL} and (float16 or int64)) or training or memory or bits", NCCL),
-    "NCCL on two nodes": (4, EIGHT, f"({SMALL} and float32) or (training and fsdp)", TWO_NODES | NCCL),
+    "NCCL on two nodes": (
+        4,
+        EIGHT,
+        f"({SMALL} and float32) or (training and fsdp) or nccl_counts",
+        TWO_NODES | NCCL,
+    ),
     "NCCL on nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES | NCCL),
     "NCCL, as the log shows": (
         2,
@@ -240,7 +245,7 @@ WAYS = {
         NCCL | {"FAKENCCL_IN_PROGRESS": "1", "FAKECUDA_DELAY_US": "100"},
     ),
     "a hardware queue for each stream": (2, MANY, "no_stream_of_the_program or no_blocked_stream", {}),
-    "many streams": (2, OWN, "hardware_queues_are_for", {}),
+    "many streams": (2, OWN, "hardware_queues_are_for", {"SPMD_FEW_STREAMS": "1"}),
 }
 MISSING = simgpu_build.missing()
 

@@ -65,7 +65,6 @@ def test_all_parts_run_on_software_gpus(tmp_path, gpus):
     only = "^probe|collectives,|GPT|suite, 4 ranks$"
     env = {"GPU_CHECK_DEVICE": "simgpu", "GPU_CHECK_ONLY": only, "GPU_CHECK_TIMES": "15"}
     env |= {"GPU_PROBE_CUDA": str(simgpu_build.FOLDER), "FAKECUDA_DEVICES": str(gpus)}
-    env["FAKECUDA_QUEUES"] = "128"  # one for each stream of the whole suite
     processes.run([SCRIPT, tmp_path], timeout=3000, PATH=path(simgpu_build.nvcc().parent), **env).expect(0)
     report = json.loads((tmp_path / "gpu_check.json").read_text())
     assert not [step for step in report["steps"] if step["outcome"].startswith(("failed", "ran", "not"))]

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Builds the C++ driver and runs its scenarios on an MPI, without Python or torch. The driver is linked with the MPI, as
-# a program with calls of its own; what serves the ABI is loaded beside the core.
+# Builds the C++ driver and runs its scenarios on an MPI, without Python or torch. The driver is linked with
+# the MPI, as a program with calls of its own; what serves the ABI is loaded beside the core.
 #   tests/mpi_cpp/run.sh FOLDER_OF_THE_MPI [FILTER]
-# Store mode: unsupervised processes. Launcher mode: the same under mpiexec. Ends with 1 if anything was not as expected.
+# Store mode: unsupervised processes. Launcher mode: the same under mpiexec. Ends with 1 if anything was not
+# as expected.
 set -u
 mpi=$1 filter=${2:-} mpiexec=$1/bin/mpiexec
 root=$(realpath "$(dirname "$0")/../..") store=$(mktemp -d) built=$(mktemp -d)
 trap 'rm -rf "$store" "$built"' EXIT
 driver=$built/driver
-"${CXX:-c++}" -std=c++20 -O1 -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX \
+"${CXX:-c++}" -std=c++20 -O1 -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers \
+  -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX \
   -I"$root/csrc" -isystem "$mpi/include" "$root/tests/mpi_cpp/driver.cpp" -o "$driver" -L"$root/mpi_backend" \
   -lmpi_gdr_core -L"$mpi/lib" -lmpi -pthread -Wl,-rpath,"$root/mpi_backend" -Wl,-rpath,"$mpi/lib" || exit 1
 failed=0
@@ -58,7 +60,8 @@ launched() {  # scenario, size, expected code
 }
 
 if "$mpiexec" --version | grep -qi 'open.mpi\|openrte\|prrte'; then
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
   for p in 1 2 3 4; do EXPECT_BOOTSTRAP=launcher launched basic $p 0; done
   launched reordered 3 0
   LEVEL=multiple launched existing 2 0
@@ -82,14 +85,15 @@ if unshare -u true 2>/dev/null; then
   MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised basic 2 2 "0 0"
   MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised basic 4 4 "0 0 0 0"
   MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised dies_in_init 2 2 "124 9"
-  UCX_TLS=tcp,self UCX_NET_DEVICES=lo NODES=2 note="(no usable network: MPICH exits with 15)" unsupervised basic 2 2 "15 15"
+  UCX_TLS=tcp,self UCX_NET_DEVICES=lo NODES=2 note="(no usable network: MPICH exits with 15)" \
+    unsupervised basic 2 2 "15 15"
   MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised forks 2 2 "0 0"
 else
   echo "skipped 2 nodes: unshare -u is not permitted here"
 fi
 LOSE_STORE=1 note="(store lost before the end)" unsupervised basic 2 2 "0 0"
-PMI_FD=99 PMI_RANK=0 PMI_SIZE=2 PMIX_NAMESPACE=stale PMIX_RANK=0 PMIX_SERVER_URI=stale EXPECT_BOOTSTRAP=store \
-  note="(stale launcher variables)" unsupervised basic 2 2 "0 0"
+PMI_FD=99 PMI_RANK=0 PMI_SIZE=2 PMIX_NAMESPACE=stale PMIX_RANK=0 PMIX_SERVER_URI=stale \
+  EXPECT_BOOTSTRAP=store note="(stale launcher variables)" unsupervised basic 2 2 "0 0"
 TORCHELASTIC_RUN_ID=run EXPECT_BOOTSTRAP=store note="(torchrun inside mpiexec)" launched basic 2 0
 MPI_GDR_BOOTSTRAP=launcher note="(no launcher: an error)" unsupervised basic 2 2 "72 72"
 launched reordered 3 0

@@ -164,11 +164,13 @@ TEST(an_error_of_nccl_fails_the_group) {
 TEST(an_abort_beside_calls_ends_them_all) {
   for (int turn = 0; turn < (unit::kSanitized ? 3 : 10); ++turn) {
     Node node(2);
+    std::vector<std::shared_ptr<nccl::Communicator>> made(2);
+    node.world.run([&](int r) { made[static_cast<std::size_t>(r)] = node.connect(r); });
     node.world.run([&](int r) {
-      const auto made = node.connect(r);
+      nccl::Communicator& mine = *made[static_cast<std::size_t>(r)];
       std::thread other([&] {
         std::this_thread::sleep_for(std::chrono::microseconds(300 * turn));
-        made->abort();
+        mine.abort();
       });
       try {
         for (int i = 0; i < 50; ++i) Sum(node, r, 1);
@@ -177,7 +179,7 @@ TEST(an_abort_beside_calls_ends_them_all) {
       other.join();
       node.world.ranks[r].engine->abort(*node.world.ranks[r].group, "the test ends");
       node.gpu(r).queues[0]->synchronize();
-      CHECK(!made->error().empty());
+      CHECK(!mine.error().empty());
     });
   }
 }

@@ -52,11 +52,6 @@ std::map<std::string, std::uint64_t> calls() {
   return {counted().calls.begin(), counted().calls.end()};
 }
 
-std::uint64_t stream_count() {
-  constexpr std::string_view kMade[] = {"cudaStreamCreateWithPriority"}, kGone[] = {"cudaStreamDestroy"};
-  return times(kMade) - times(kGone);
-}
-
 Traffic traffic() {
   const std::lock_guard lock(counted().mutex);
   return counted().traffic;

@@ -13,9 +13,6 @@ namespace fakecuda {
 // Calls by the name of the runtime's or driver's function.
 __attribute__((visibility("default"))) std::map<std::string, std::uint64_t> calls();
 
-// Streams created less those destroyed.
-__attribute__((visibility("default"))) std::uint64_t stream_count();
-
 // Calls among them that put work on a stream; that wait, or may wait, for the whole device.
 __attribute__((visibility("default"))) std::uint64_t calls_with_work();
 __attribute__((visibility("default"))) std::uint64_t device_wide_waits();

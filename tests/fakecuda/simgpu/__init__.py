@@ -13,6 +13,7 @@ There is a device per rank on this host (LOCAL_WORLD_SIZE), or FAKECUDA_DEVICES.
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import os
 from typing import NamedTuple
@@ -44,6 +45,7 @@ __all__ = [
     "Allocations",
     "Graph",
     "allocations",
+    "calls",
     "current_stream",
     "default_stream",
     "device_count",
@@ -96,9 +98,15 @@ def device_wide_waits() -> int:
     return torch.ops.simgpu.device_wide_waits()
 
 
+def calls() -> collections.Counter[str]:
+    """Calls of this process by the function of CUDA; "launch_steps": a kernel of NCCL."""
+    return collections.Counter(torch.ops.simgpu.calls())
+
+
 def stream_count() -> int:
     """Number of streams that this process has created, less those that it has destroyed."""
-    return torch.ops.simgpu.stream_count()
+    count = calls()
+    return count["cudaStreamCreateWithPriority"] - count["cudaStreamDestroy"]
 
 
 def allocations(device: int = -1) -> Allocations:

@@ -238,8 +238,8 @@ def test_later_groups_get_no_blocked_stream_of_a_failed_one(rank, size):
 
 @pytest.mark.simulated
 @pytest.mark.skipif(
-    "FAKECUDA_QUEUES" in os.environ,
-    reason="simulated only, on a GPU with as many hardware queues as CUDA is asked for",
+    "SPMD_FEW_STREAMS" not in os.environ or "FAKECUDA_QUEUES" in os.environ,
+    reason="simulated only, with as many hardware queues as CUDA is asked for, and no more streams",
 )
 def test_hardware_queues_are_for_more_streams_than_cuda_s_eight(rank, size):
     collectives_beside_messages(rank, size, 12)

@@ -43,7 +43,11 @@ void refuse_after(int64_t submissions) {
 
 int64_t device_wide_waits() { return static_cast<int64_t>(fakecuda::device_wide_waits()); }
 
-int64_t stream_count() { return static_cast<int64_t>(fakecuda::stream_count()); }
+c10::Dict<std::string, int64_t> calls() {
+  c10::Dict<std::string, int64_t> all;
+  for (const auto& [name, count] : fakecuda::calls()) all.insert(name, static_cast<int64_t>(count));
+  return all;
+}
 
 std::vector<int64_t> allocations(int64_t device) {
   const auto counts = device_memory().counts(static_cast<c10::DeviceIndex>(device));
@@ -80,7 +84,7 @@ TORCH_LIBRARY(simgpu, m) {
   m.def("malloc_free(int bytes) -> ()", malloc_free);
   m.def("refuse_after(int submissions) -> ()", refuse_after);
   m.def("device_wide_waits() -> int", device_wide_waits);
-  m.def("stream_count() -> int", stream_count);
+  m.def("calls() -> Dict(str, int)", calls);
   m.def("allocations(int device) -> int[]", allocations);
   m.def("empty_cache() -> ()", [] { device_memory().emptyCache(); });
   m.def("in_bad_fork() -> bool", [] { return in_bad_fork(); });
