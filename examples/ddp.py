@@ -20,7 +20,7 @@ optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 for step in range(1, 101):
     loss = nn.functional.mse_loss(model(inputs[mine]), targets[mine])
     optimizer.zero_grad()
-    loss.backward()  # meanwhile sums the gradients over the ranks
+    loss.backward()  # DDP averages the gradients over the ranks meanwhile
     optimizer.step()
     if step % 25 == 0:
         mean = loss.detach()

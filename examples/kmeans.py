@@ -117,7 +117,7 @@ def draw(axes) -> None:
     axes[0].scatter(*sample[:2], c=colours, s=1, cmap="tab10", alpha=0.4)
     for cluster in zip(*[zip(*step[:2], strict=True) for step in path], strict=True):
         axes[0].plot(*zip(*cluster, strict=True), "k.-", linewidth=1)
-    axes[0].set_title("points of rank 0, and the way of the centres")
+    axes[0].set_title("points of rank 0, and the paths of the centres")
     axes[1].plot(inertias, label=f"{ranks.size} ranks")
     for value in theirs.values():
         axes[1].axhline(value, linestyle="--", color="gray", label="scikit-learn")

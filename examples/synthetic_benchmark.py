@@ -4,8 +4,8 @@
     mpi-gdr run -n 2 synthetic_benchmark.py --model=resnet50 --batch-size=64 --num-iters=5
     python synthetic_benchmark.py                                                  one rank alone
 
-DDP sums the gradients, in float16 with --fp16-allreduce. Batch norm is per rank. With several ranks, rank 0
-runs alone at the end, and the last line reports the scaling. Models are torchvision's; without it, the
+DDP averages the gradients, in float16 with --fp16-allreduce. Batch norm is per rank. With several ranks, rank
+0 runs alone at the end, and the last line reports the scaling. Models are torchvision's; without it, the
 ResNets of resnet.py.
 """
 
@@ -21,7 +21,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-# Horovod's on GPUs.
+# "cuda": Horovod's defaults.
 DEFAULTS = {
     "cuda": {"model": "resnet50", "batch_size": 32, "num_warmup_batches": 10, "num_batches_per_iter": 10},
     "cpu": {"model": "resnet18", "batch_size": 4, "num_warmup_batches": 2, "num_batches_per_iter": 3},
@@ -33,7 +33,7 @@ parser.add_argument("--batch-size", type=int, help="images a rank (default 32, o
 parser.add_argument("--num-warmup-batches", type=int, help="not timed (default 10, on CPUs 2)")
 parser.add_argument("--num-batches-per-iter", type=int, help="(default 10, on CPUs 3)")
 parser.add_argument("--num-iters", type=int, default=10, help="lines of output (default %(default)s)")
-parser.add_argument("--fp16-allreduce", action="store_true", help="sum the gradients in float16")
+parser.add_argument("--fp16-allreduce", action="store_true", help="average the gradients in float16")
 parser.add_argument("--no-cuda", action="store_true", help="as --device cpu")
 parser.add_argument("--image-size", type=int, default=224, help="pixels a side (default %(default)s)")
 args = parser.parse_args()

@@ -1,7 +1,7 @@
 """`mpi-gdr run`: replaces this process by the launcher of the MPI that the ranks will load.
 
-So signals and the exit status are the launcher's. With --mps this process stays as its parent, to stop the
-daemon. Does not import torch.
+The launcher thus receives signals and sets the exit status. With --mps this process remains as its parent, to
+stop the MPS daemon. Does not import torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROGRAM is a Python script (*.py), `-m MODULE`, or an executable. All words afte
 Options of the launcher itself go before a `--`:
   mpi-gdr run -n 4 -genv UCX_TLS tcp,self -- train.py --lr 1e-3
 """
-# Each with the names of other launchers.
+# Each option with the names that other launchers give it.
 RANKS = ("-n", "-np", "--np")
 RANKS_PER_NODE = (
     *("--ranks-per-node", "--nproc-per-node", "--nproc_per_node", "--ppn", "-ppn"),
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
             print(f"mpi-gdr run: {name}: {count} of {options.n} ranks", file=sys.stderr)
         if hosts and len(counts) > 1 and not HOST_OPTIONS.intersection(launcher_options):
             first_host = hosts[0].name
-        # Reported once here, where each rank would report it.
+        # Otherwise each rank would report it.
         if options.ranks_per_gpu and all(is_this_host(name) for name in counts):
             gpus = gpu_share.visible_gpus(os.environ)
             fullest = max(counts.values())

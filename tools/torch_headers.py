@@ -26,7 +26,7 @@ class RemoteFile(io.RawIOBase):
         self._url, self._position, self._blocks = url, 0, dict[int, bytes]()
         with self._request(0, 0) as response:
             if response.status != 206:
-                raise SystemExit(f"{url}: its host does not answer range requests, as these headers need")
+                raise SystemExit(f"{url}: the server does not support HTTP range requests")
             self._size = int(response.headers["Content-Range"].rpartition("/")[2])
 
     def _request(self, first: int, last: int):

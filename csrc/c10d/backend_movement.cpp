@@ -69,7 +69,7 @@ std::vector<std::uint64_t> byte_counts(const std::vector<at::Tensor>& list) {
   return bytes;
 }
 
-// `block`: as long as each rank's part.
+// `block`: a tensor of the size of each rank's part.
 CollectiveSpec rooted(TensorCall& call, Collective collective, const at::Tensor& block, std::int64_t root,
                       int rank, int size) {
   check_root(root, size, call.name);
@@ -255,13 +255,13 @@ MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
       fail(ErrorCode::InvalidUsage,
            "barrier: the current stream is being captured into a graph, and the CPU would wait: call it "
            "outside of the graph");
-    wait_for_accelerator();  // as NCCL; torch does not name a device
+    wait_for_accelerator();  // as ProcessGroupNCCL; torch passes no device
     call.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
   });
 }
 
-// Rank 0 receives from each rank, then answers. At its deadline it names all ranks that have not called,
-// whatever `wait_all_ranks`; the others wait twice as long for its report.
+// Rank 0 receives a message from each rank, then answers. On timeout it reports all ranks that have not
+// called, regardless of `wait_all_ranks`; the others wait twice as long for its answer.
 void MpiBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {
   const std::chrono::milliseconds least(1);  // 0 means no deadline elsewhere
   const std::chrono::milliseconds patience = opts.timeout == c10d::kUnsetTimeout

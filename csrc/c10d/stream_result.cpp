@@ -53,7 +53,7 @@ void StreamResult::order(const c10::Stream& consumer) {
   if (!gate_) return;
   if (arrived_) return arrived_->block(consumer);
   gate_->wait(*streams_->queue(consumer));
-  // Else the allocator could reuse kept memory before the copies on another stream end.
+  // Otherwise the allocator could reuse the memory before the copies on another stream end.
   if (consumer != home_) record_stream(kept_, consumer);
   {
     const c10::StreamGuard guard(consumer);
@@ -65,12 +65,12 @@ void StreamResult::order(const c10::Stream& consumer) {
 }
 
 void StreamResult::wait() {
-  std::vector<at::Tensor> done;  // dropped without the lock
+  std::vector<at::Tensor> done;  // freed after the unlock
   const std::lock_guard lock(mutex_);
   const c10::Stream consumer = streams_->current();
   order(consumer);
   awaited_ = true;
-  // The stream of the call reuses freed memory, so that stream must have waited.
+  // The allocator may reuse the memory on the stream of the call: free it only once that stream has waited.
   if (consumer != home_) return;
   // Keeps memory of the arena: other ranks use it until the operation completes, or longer if it fails.
   const auto theirs = std::partition(kept_.begin(), kept_.end(), [](const at::Tensor& tensor) {

@@ -65,7 +65,7 @@ bool TensorCall::adjacent(at::TensorList tensors) const {
 // With the host fallback ATen copies on the caller's stream in both directions, and waits for it.
 at::Tensor TensorCall::stand_in(at::IntArrayRef sizes, const at::Tensor& like) const {
   at::TensorOptions options = like.options().memory_format(at::MemoryFormat::Contiguous);
-  // Pinned: a GPU copies it directly.
+  // GPUs copy pinned memory directly.
   if (!streams) options = options.device(at::kCPU).pinned_memory(like.is_cuda());
   try {
     return at::empty(sizes, options);
@@ -145,7 +145,7 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
   held.push_back(tensor);
   if (!call.send) check_writable(tensor, name);
   const at::Tensor on_device = copyable(tensor);
-  // Needed until the host's part is over; streams do not wait for that.
+  // Kept until the host has transferred the message, which may be after the streams have passed it.
   auto bounce = std::make_shared<at::Tensor>(
       streams->host_memory(call.bytes).view(on_device.scalar_type()).view(on_device.sizes()));
   call.data = bounce->data_ptr();
@@ -156,8 +156,8 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
   } else if (on_device.is_contiguous()) {
     arrivals.push_back([=] { copy_data(on_device, *bounce, kNonBlocking); });
   } else {
-    // A strided copy allocates memory on a stream that waits for the message: if that waits for the device,
-    // and the message for a later call, both hang.
+    // Allocated now: a strided copy would allocate memory after the stream waits for the message. If the
+    // allocation synchronises the device and the message depends on a later call, neither completes.
     held.push_back(stand_in(on_device.sizes(), on_device));
     arrivals.push_back([=, whole = held.back()] {
       copy_data(whole, *bounce, kNonBlocking);

@@ -1,4 +1,4 @@
-// One c10d call as calls of the engine.
+// Translates a c10d call into calls of the engine.
 //
 // Tensors that the engine cannot use get a stand-in: contiguous for a view, flat for a list; an epilogue
 // copies results back. On a served device (device_streams.hpp) copies run on its streams. For other
@@ -41,16 +41,19 @@ struct TensorCall {
 
   std::vector<Call> calls;
   FewTensors inputs, outputs;               // the caller's
-  FewTensors held;                          // kept until the end
-  std::vector<std::shared_ptr<void>> kept;  // other memory, as long
-  // Run by MpiWork::settle() on a waiter's or a completer thread; with `streams`, at the issue, on results().
+  FewTensors held;                          // kept until the operation ends
+  std::vector<std::shared_ptr<void>> kept;  // other memory, kept until the operation ends
+  // Copies of results, run by MpiWork::settle() on a waiting or completer thread; with `streams`, at the
+  // issue on DeviceStreams::results().
   std::vector<std::function<void()>> epilogues;
   // Messages with `streams`: copies to the host before the send, and from there after the receive.
   std::vector<std::function<void()>> departures, arrivals;
 
-  // Memory with the contents of tensors of one dtype and device, in order, their own if possible; in `held`.
+  // Returns contiguous memory with the tensors' contents in order: their own if adjacent, else a copy in
+  // `held`. All tensors must have one dtype and device.
   const void* readable(at::TensorList tensors);
-  // Memory whose contents reach the tensors; `keeps`: starts with theirs. Throws if elements share memory.
+  // Returns contiguous memory for the tensors' results: their own, or a copy that an epilogue writes back.
+  // `keeps`: holds their contents at first. Throws if elements share memory.
   void* writable(at::TensorList tensors, bool keeps);
 
   // With `streams` it may use pinned memory. Throws while the current stream is captured.
@@ -64,13 +67,14 @@ struct TensorCall {
   bool on_accelerator() const { return where_ && !where_->is_cpu(); }  // an accelerator's, served or not
   bool is_message() const { return !calls.empty() && std::holds_alternative<MessageCall>(calls.front()); }
   void add(const CollectiveSpec& spec, const void* input, void* output, double factor = 1.0);
-  // For flight log and trace. As NCCL's: a list of all_gather, reduce_scatter, all_to_all is one flat tensor.
+  // For flight log and trace. Shows lists of all_gather, reduce_scatter and all_to_all as one flat tensor, as
+  // ProcessGroupNCCL does.
   IssueOptions described() const;
   void append(TensorCall other);
 
  private:
-  bool usable(const at::Tensor& tensor) const;  // as it is
-  bool adjacent(at::TensorList tensors) const;  // usable and contiguous
+  bool usable(const at::Tensor& tensor) const;  // without a copy
+  bool adjacent(at::TensorList tensors) const;  // usable, and contiguous as a whole
   void note_device(const at::Tensor& tensor);   // throws if there are several
   at::Tensor stand_in(at::IntArrayRef sizes, const at::Tensor& like) const;
   void keep(at::TensorList tensors);

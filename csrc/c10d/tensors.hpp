@@ -1,5 +1,5 @@
-// From tensors and c10d's options to the engine's values. Throws mpi_gdr::Error, which names the argument,
-// before anything is sent. `what`: the operation, "all_reduce".
+// Converts tensors and c10d options to the engine's values. Throws mpi_gdr::Error, which names the argument,
+// before data is sent. `what`: the operation, "all_reduce".
 #pragma once
 
 #include <ATen/ATen.h>
@@ -25,7 +25,7 @@ DataType data_type(const at::Tensor& tensor, const char* what, ReduceOp op);
 // The same memory, as integers if ATen cannot copy the dtype: int4, or quantised without a quantiser.
 at::Tensor copyable(const at::Tensor& tensor);
 
-// Whatever the thread's modes: autograd records nothing, views keep their grad_fn, versions of `to` advance.
+// In any autograd mode: records no gradient, keeps the grad_fn of views, increments the versions of `to`.
 void copy_data(at::TensorList to, at::TensorList from, bool non_blocking = false);
 
 struct Reduction {
@@ -61,13 +61,13 @@ void check_list(const std::vector<at::Tensor>& list, const at::Tensor& other, in
 void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                  const char* what);
 
-// Sets `count`, or `counts` if sizes differ, from one tensor per rank; this rank's has the size of `own`. The
-// sizes, and so the choice, are equal on all ranks.
+// Sets `count`, or `counts` if sizes differ, from one tensor per rank. Throws if this rank's tensor and `own`
+// differ in size. All ranks must pass the same sizes.
 enum class Unit { Bytes, Elements };
 void set_counts(CollectiveSpec& spec, const std::vector<at::Tensor>& list, const at::Tensor& own, Unit unit,
                 const char* what, const char* list_name, const char* own_name);
 
-// `input`, or a copy if it overlaps `output` other than at `offset` bytes from its begin.
+// `input`, or a copy if it shares memory with `output` and does not begin `offset` bytes into it.
 at::Tensor apart(const at::Tensor& input, const at::Tensor& output, std::optional<std::int64_t> offset);
 
 inline std::uint64_t byte_count(const at::Tensor& tensor) {

@@ -1,9 +1,10 @@
-// All-reduce over Bine (binomial negabinary) butterflies: Rabenseifner's algorithm between nearer ranks. Step
-// i pairs ranks that are |1 - 2 + 4 - ... of i + 1 terms| apart, about 2/3 of 2^i: up to a third fewer bytes
-// cross slow links between neighbourhoods. The largest messages go the shortest way.
+// All-reduce over Bine (binomial negabinary) butterflies: Rabenseifner's algorithm with smaller distances
+// between peers. Step i pairs ranks at distance |1 - 2 + 4 - ...| (i + 1 terms), about 2/3 of 2^i: up to a
+// third fewer bytes cross slow links. The largest messages are exchanged at the smallest distance.
 // Source: De Sensi, Pasqualoni, Piarulli, Bonato, Ba, Turisini, Domke, Hoefler, "Bine Trees: Enhancing
 // Collective Operations by Optimizing Communication Locality", SC 2025.
-// Unlike in the paper, a rank ends up with a block that makes each message contiguous, not with its own.
+// Unlike in the paper, the reduce-scatter leaves a rank with a block that keeps all messages contiguous, not
+// with the block of its number.
 #include "collectives/halving.hpp"
 
 namespace mpi_gdr::collectives {

@@ -1,6 +1,6 @@
 // All-to-all after Bruck (Bruck et al., see build.hpp): blocks travel by the bits of their distance, half of
-// them in each step; scratch n/2 (ceil(lg p) + 1). For blocks of equal size only, which no rank can check for
-// the others: it runs only where the user names it.
+// them in each step; scratch n/2 (ceil(lg p) + 1). Requires equal block sizes on all ranks, which no rank can
+// check: used only if the user selects it.
 #include "collectives/build.hpp"
 #include "common/error.hpp"
 

@@ -15,11 +15,11 @@ struct Pairing {
   int peer;    // virtual rank
   bool upper;  // this rank keeps the upper half, and its values come second in the Reduce
 };
-// By step. Two ranks that meet in a step have kept the same halves before.
+// By step. The two ranks of a pair have kept the same halves in all earlier steps.
 using Butterfly = std::vector<Pairing>;
 
-// Step i pairs virtual ranks at distance 2^i, with the lower block of ranks first in every Reduce: an element
-// has the expression of recursive doubling, on whichever rank it is computed.
+// Step i pairs virtual ranks at distance 2^i. The lower block of ranks comes first in every Reduce, so that
+// an element's operands are combined in the same order as in recursive doubling, on any rank.
 Butterfly hypercube(int virtual_rank, int power);
 
 // Where a range of the vector's elements is in memory.
@@ -32,7 +32,7 @@ inline Slice given_half(const Slice& range, const Pairing& step) {
   return piece(range, 2, step.upper ? 0 : 1);
 }
 
-// Writes the rounds of one lane for a rank that does not sit out. `from`: the rank's values before the first
+// Writes the rounds of one lane for a rank with !Fold::sits_out. `from`: the rank's values before the first
 // step; `to`: its partial results; `incoming`: scratch for the first kept half. Returns the range before each
 // step, and last the one that this rank holds complete.
 std::vector<Slice> halve(ScheduleWriter& writer, const Fold& fold, const Butterfly& steps, const Slice& range,

@@ -16,12 +16,13 @@ namespace {
 
 using collectives::piece;
 
-// Devices: messages per part, enough to hide how a part begins and ends; and parts at most.
+// On devices: minimum messages per part, to amortise its start and end; maximum number of parts.
 constexpr std::uint64_t kChunksPerPart = 16, kMostParts = 8;
-// For join(): parts at most, each one message long or longer. An all-reduce sends an Nth of a part per
-// message, so its parts are N times as long, for N up to the second.
+// For join(): maximum number of parts, each at least one message long. An all-reduce over N nodes sends 1/N
+// of a part per message, so its parts are N messages long, at most kMostNodesPerPart.
 constexpr std::uint64_t kMostPartsInLanes = 4096, kMostNodesPerPart = 16;
-// Bytes from which ranks of a node on the host send messages: each chunk of Staging is a rendezvous.
+// From this many bytes, ranks of a node send messages for host tensors: each chunk through Staging
+// synchronises them.
 constexpr std::uint64_t kStagedLimit = std::uint64_t{1} << 20;
 
 std::uint64_t total(const Pieces& pieces) {
@@ -91,8 +92,8 @@ class PhaseWriter {
   bool for_join() const { return kind_ < Phase::Kind::Devices; }
   std::uint64_t bytes(std::uint64_t count) const { return count * item_size(spec_.dtype); }
 
-  // Cuts a buffer, or each block, of `count` elements into parts, where each rank sends `sent` bytes in
-  // `messages` messages between nodes. A block's parts are all empty or none.
+  // Sets the number of parts of a buffer, or of each block, of `count` elements, if each rank sends `sent`
+  // bytes in `messages` messages between nodes. Parts are not empty, unless the whole block is.
   void cut(std::uint64_t count, std::uint64_t sent, std::uint64_t messages) {
     const std::uint64_t each = for_join() ? std::max<std::uint64_t>(messages, 1) : kChunksPerPart;
     const std::uint64_t most = for_join() ? kMostPartsInLanes : kMostParts;
@@ -100,8 +101,8 @@ class PhaseWriter {
     auto number = std::clamp<std::uint64_t>(wanted, 1, std::clamp<std::uint64_t>(count, 1, most));
     if (for_join()) {
       const auto lanes = std::min(number, lanes_);
-      number -= number % lanes;            // as many in each
-      inside_.staging_bytes /= 2 * lanes;  // each has two rooms
+      number -= number % lanes;            // equally many per lane
+      inside_.staging_bytes /= 2 * lanes;  // two regions of Staging per lane
       made_.lanes = static_cast<int>(lanes);
     }
     made_.parts = static_cast<int>(number);
@@ -112,7 +113,8 @@ class PhaseWriter {
   }
   Piece part(std::uint64_t count) const { return part({Output, 0, count}); }
 
-  // `counts`: of each rank's block, or one for all. `elsewhere`: another phase completes it: Sum.
+  // `counts`: of each rank's block, or one for all. `elsewhere`: an op that another phase applies; this one
+  // sums.
   CollectiveSpec among(Collective collective, int rank, int size, Counts counts, ReduceOp elsewhere) const {
     CollectiveSpec spec{collective, rank, size};
     const bool even = std::all_of(counts.begin(), counts.end(), [&](auto c) { return c == counts[0]; });
@@ -149,8 +151,8 @@ class PhaseWriter {
                 .schedule = scattered(*schedule, spec.rank, move.where)},
                move);
   }
-  // The built-in table chooses, once for all parts, so that all lanes have the same rounds. Not Bruck's
-  // all-gather: its rank 0 receives in pieces of Output what is sent in one.
+  // The built-in table selects once for all parts, so that all lanes have the same rounds. Not Bruck's
+  // all-gather: its rank 0 would receive one message into several pieces of Output.
   int by_messages(const CollectiveSpec& spec, Move move, const std::vector<int>& ranks) {
     const Algorithm*& chosen = chosen_[{spec.collective, &ranks == &members_}];
     if (!chosen) chosen = select_row(spec, false).algorithm;
@@ -166,14 +168,14 @@ class PhaseWriter {
       return add(by_library(spec, move.from, move.to, move.where), move);
     const char* const name = spec.collective == Barrier ? "flag" : "staged";
     const SchedulePtr schedule = find_algorithm(spec.collective, name)->build(spec, inside_);
-    return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // not if one rank
+    return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // else 1 rank
   }
   int copy(const Move& move) {
     const CollectiveSpec spec = among(AllGather, 0, 1, {total(move.where.output[0])}, ReduceOp::Avg);
     return add(Phase::Kind::Messages, spec, find_algorithm(AllGather, "ring")->build(spec, between_), move);
   }
 
-  // While one part is between the nodes, the next is scattered inside and the previous gathered.
+  // While one part is exchanged between nodes, the next is reduce-scattered inside and the previous gathered.
   void all_reduce() {
     std::uint64_t messages = std::min(static_cast<std::uint64_t>(nodes_), kMostNodesPerPart);
     // By messages, a leader receives a part from each rank of its node.
@@ -223,7 +225,8 @@ class PhaseWriter {
     return counts;
   }
 
-  // The current part of a rank's block in a buffer of all blocks; of this rank's in a buffer of its own.
+  // The current part of a rank's block in a buffer of all blocks, and of this rank's in a buffer with one
+  // block.
   Piece block(int rank) const { return part(blocks_.at(Output, rank)); }
   Pieces own_block() const { return {part(blocks_.count(spec_.rank))}; }
   // The current part of the blocks that the rank at `place` of node v carries between the nodes.
@@ -234,7 +237,7 @@ class PhaseWriter {
       pieces.push_back(block(all[k]));
     return pieces;
   }
-  // carried() by node; by place, on node v, or on all nodes if v < 0.
+  // carried() for each node; for each place, on node v or (v < 0) on all nodes.
   std::vector<Pieces> carried_from(int place) const {
     std::vector<Pieces> all;
     for (int v = 0; v < nodes_; ++v) all.push_back(carried(v, place));
@@ -251,10 +254,10 @@ class PhaseWriter {
     return pieces;
   }
   void cut_blocks() {
-    // Then a rank may send to a rank that sends it nothing.
+    // A rank may send to a rank that sends it nothing.
     made_.one_way = blocks_.some_empty() || !topology_.even();
     const auto others = static_cast<std::uint64_t>(nodes_ - 1);
-    // Parts of blocks do not follow each other in memory, as NCCL's blocks do.
+    // NCCL's blocks must be contiguous, and parts of blocks are not: a single part.
     const bool whole = kind_ == Phase::Kind::Library;
     cut(whole ? 1 : blocks_.smallest(), bytes(blocks_.smallest()) * others, others);
   }
@@ -295,7 +298,7 @@ class PhaseWriter {
       const Pieces sums = common(total(joined(by_node)));
       std::uint64_t at = sums[0].offset;
       int there = -1;
-      // By messages for one node after the other: a block is then in one piece on both sides.
+      // With messages one node after the other, so that each message is one piece at sender and receiver.
       const bool at_once = kind_ != Phase::Kind::Messages;
       for (int v = at_once ? -1 : 0; v < (at_once ? 0 : nodes_); ++v) {
         const std::vector<Pieces> some = carried_on(v);
@@ -375,7 +378,7 @@ class PhaseWriter {
   Phase::Kind kind_;  // inside a node
   Tuning inside_, between_;
   std::map<std::pair<Collective, bool>, const Algorithm*> chosen_;  // true: inside
-  int part_ = 0;                                                    // in work
+  int part_ = 0;                                                    // the current one
   Phases made_;
 };
 

@@ -18,12 +18,12 @@ namespace mpi_gdr {
 
 struct Plan {
   const Algorithm* algorithm = nullptr;
-  SchedulePtr schedule;                  // null: run by the library ("native"), or in phases
-  std::shared_ptr<const Phases> phases;  // on devices, inside nodes of several or by NCCL; null: none
-  // The schedule is that of counts_of_node(), and build() continues with this row. Else null.
+  SchedulePtr schedule;                  // null: a collective of the MPI library ("native"), or `phases`
+  std::shared_ptr<const Phases> phases;  // for device tensors on several nodes, and for NCCL; else null
+  // Not null: `schedule` exchanges node_counts (counts_of_node()). Then call build() with this row.
   const SelectionRow* then = nullptr;
 
-  const char* name() const;  // "ring"; with calls of NCCL "nccl", or "two_level, nccl" between them
+  const char* name() const;  // "ring"; "nccl" if all phases are NCCL's, "two_level, nccl" if some are
 };
 
 class Planner {
@@ -42,7 +42,7 @@ class Planner {
   Bits bits() const { return selection_.table.bits(); }
   // Whether the choice between a schedule and its Schedule::staged is measured.
   bool adapts() const { return adapts_; }
-  // Whether a row of the user's chooses the algorithm of this call on devices of one node.
+  // Whether the user's rows select the algorithm of this call on the devices of one node.
   bool named(const CollectiveSpec& spec) const {
     // The user's rows come first.
     return selection_.table.rows(spec.collective).front().origin != kBuiltIn &&
@@ -61,7 +61,7 @@ class Planner {
   Tuning tuning_, device_tuning_;  // the latter where devices share memory
   std::mutex mutex_;
   std::size_t cached_steps_ = 0;
-  using Key = std::pair<std::array<std::uint64_t, 5>, std::vector<std::uint64_t>>;  // all that chooses a plan
+  using Key = std::pair<std::array<std::uint64_t, 5>, std::vector<std::uint64_t>>;  // inputs of the choice
   struct Hash {
     std::size_t operator()(const Key& key) const;
   };

@@ -1,8 +1,9 @@
 // Reduce after Rabenseifner: reduce-scatter by recursive halving, then a binomial gather to the root. Scratch
 // n, or up to 2 n if p is not a power of two. Sources: Rabenseifner; Thakur et al., see build.hpp.
 //
-// The root never sits out: no step would bring it the result. The expression of an element is that of
-// all_reduce by recursive doubling, whichever rank is root. Only the root's Output is written.
+// The root always takes part in the halving: otherwise it would need an extra step to receive the result. For
+// any root, an element's operands are combined in the same order as in all_reduce by recursive doubling. Only
+// the root's Output is written.
 #include "collectives/halving.hpp"
 
 namespace mpi_gdr::collectives {
@@ -20,7 +21,7 @@ void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, con
     writer.lane();
     const Slice range = pipeline.lane_slice({Buffer::Output, 0, spec.count}, lane);
     const Slice half = kept_half(range, steps[0]);
-    // The range in working memory: all if it changes before the first step, else the half kept then.
+    // Working memory holds the whole range if it is modified before the first step, else only the kept half.
     const Slice held = premul || (fold.in_pair && !fold.sits_out) ? range : half;
     const bool needs_memory = !is_root && (premul || !fold.sits_out);
     const Slice memory = writer.scratch(needs_memory ? held.count : 0);
@@ -50,7 +51,7 @@ void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, con
     }
     const std::vector<Slice> ranges =
         halve(writer, fold, steps, range, fold.in_pair ? work : own, work, incoming, final_scale(spec.op));
-    // Only ranks that agree with the root in the higher bits are left; the one nearer to the root receives.
+    // The remaining ranks share the root's higher bits; of each pair, the one with the root's bit receives.
     for (std::size_t step = steps.size(); step-- > 0;) {
       const int peer = fold.actual(steps[step].peer);
       writer.round();

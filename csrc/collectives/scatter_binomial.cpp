@@ -1,6 +1,6 @@
 // Gather and scatter along a binomial tree (Thakur et al., see build.hpp): the blocks of a subtree travel as
-// one message; scratch up to n/2, none on the root. The subtree that passes rank p-1 is two messages at the
-// root, so that every block is in its place there.
+// one message; scratch up to n/2, none on the root. A subtree that wraps around after rank p-1 is two
+// messages at the root, because its blocks are not contiguous there.
 #include <ranges>
 
 #include "collectives/binomial.hpp"

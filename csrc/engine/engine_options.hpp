@@ -14,9 +14,9 @@ namespace mpi_gdr {
 struct EngineOptions {
   bool oversubscribed = false;  // more ranks than cores on this node: idle threads yield at once
   std::chrono::microseconds longest_nap{200};
-  // A longer pass is stuck: on_stuck is called, this long after a deadline or once a peer is lost.
+  // A pass that takes longer is stuck. on_stuck is called this long after a deadline, or when a peer is lost.
   std::chrono::milliseconds stuck_grace{3000};
-  std::function<void(const std::string&)> on_stuck;  // watch thread; default: report and end the process
+  std::function<void(const std::string&)> on_stuck;  // watch thread; default: logs, ends the process
   std::vector<std::shared_ptr<Observer>> observers;
   // Names lost members of a group, or returns "". Called with the progress role when the transport has
   // thrown, because libraries do not report that a peer has died.

@@ -17,7 +17,8 @@ void Outstanding::submit(const OperationPtr& operation) {
     unfinished_.erase(operation.get());
     throw;
   }
-  // Before another thread can end it: the progress thread sleeps while this is 0.
+  // Under the lock, before another thread can take and complete the operation: the progress thread sleeps
+  // while the count is 0.
   if (operation->background()) background_.fetch_add(1, std::memory_order_seq_cst);
   if (operation->on_device()) on_device_.fetch_add(1, std::memory_order_relaxed);
   const std::int64_t deadline = operation->info().deadline.time_since_epoch().count();

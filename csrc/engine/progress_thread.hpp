@@ -1,7 +1,8 @@
 // Advances operations without a waiter (DDP waits on a torch Future). Sleeps on a condition variable while
 // nothing is outstanding; naps while a caller makes progress. Otherwise polls: at full speed while the
 // issuing thread is blocked or a device waits; between naps of 50 us up to `longest_nap` while that thread
-// computes, because spinning may take its core. Millisecond naps instead of sleep cost a computation 12 %.
+// computes, because spinning may take its core. Naps of milliseconds in place of sleep slowed a computation
+// by 12 %.
 #pragma once
 
 #include <atomic>
@@ -48,7 +49,7 @@ class ProgressThread {
   void stop(std::chrono::milliseconds patience);  // a stuck thread is left behind with its engine; idempotent
 
  private:
-  enum class Rest { None, Left, Nap, Sleep };  // Left: a nap that urgent work ends
+  enum class Rest { None, Left, Nap, Sleep };  // Left: as Nap, but urgent work ends it
 
   void run();
   void sleep();
@@ -65,7 +66,7 @@ class ProgressThread {
   std::condition_variable changed_;
   std::atomic<Rest> rest_{Rest::None};
   std::atomic<bool> at_once_{false};
-  // Until when work of When::Later is left to its caller, and when the first of it was submitted. Times of
+  // When this thread takes over work of When::Later, and when the first such work was submitted. Times of
   // CLOCK_MONOTONIC; written by issuing threads.
   std::atomic<std::int64_t> left_until_{0}, first_left_{0};
   std::atomic<bool> stopping_{false};

@@ -15,11 +15,11 @@ inline constexpr int kAnySource = -1;
 // Callers cut longer messages: MPI counts are 32-bit.
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 30;
 
-// An outstanding transfer, kept by the caller and passed back by reference. Its meaning is the transport's.
+// An outstanding transfer, kept by the caller and passed back by reference. Opaque to the caller.
 struct Request {
   std::uint64_t handle = 0;
   bool active = false;
-  std::uint8_t carrier = 0;  // the transport that owns it, where one is layered on another
+  std::uint8_t carrier = 0;  // of layered transports: the one that owns the request
 };
 
 struct RecvStatus {
@@ -64,7 +64,8 @@ class Transport {
   // Abandons a pending request (then inactive). The caller leaks the buffer, which may still be written.
   virtual void abandon(Request& request) = 0;
 
-  // The one flag of another process that an active request waited for at its last test(); else false.
+  // If an active request waited for one flag of another process at its last test(), stores it in `bell`.
+  // False: none.
   virtual bool doorbell(const Request& request, Doorbell& bell) const { return false; }
   // Bytes of an active request that this side has moved; 0 where the library moves them.
   virtual std::uint64_t bytes_moved(const Request& request) const { return 0; }
@@ -74,7 +75,7 @@ class Transport {
   // Called in the same order on all ranks, per channel.
   virtual Request istart_native(Channel channel, const NativeCollective& collective) = 0;
 
-  // How user messages travel: "mpi". A literal; "": there is only one way.
+  // The path of user messages, such as "mpi"; a string literal. "": the transport has only one.
   virtual const char* message_path() const { return ""; }
   // Whether user messages call no library that may block.
   virtual bool messages_in_memory() const { return false; }

@@ -173,7 +173,7 @@ def markdown(found: JobResults) -> list[str]:
     labels = {"mpi-gdr": "mpi-gdr", "mpi": "MPI_Test by hand"}
     heads = ["bytes"]
     heads += [f"{labels[name]}, speed %" for name in names] + [
-        f"{labels[name]}, left to wait ms" for name in names
+        f"{labels[name]}, time in wait() ms" for name in names
     ]
     heads += ["speed, mpi-gdr / MPI"] * ("mpi" in reports) + ["whole, MPI / mpi-gdr"] * ("mpi" in reports)
     lines = [

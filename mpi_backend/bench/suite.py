@@ -29,7 +29,7 @@ COLLECTIVES = {
     4: "all_gather,reduce_scatter,broadcast,all_to_all",
 }
 PARTS = ("all_reduce", "collectives", "dtypes", "ddp", "overhead", "overlap")
-MIN_RATIO_CAPTION = "How many times as long the others take, at the size of the range where that is least:"
+MIN_RATIO_CAPTION = "Time of the others / time of mpi-gdr, the smallest over the sizes of each row:"
 # Rows of all_reduce's first table: label, contender, from and to bytes.
 RANGES = (
     ("8 B - 8 KiB", "mpi-gdr", 8, 8 << 10),
@@ -218,6 +218,6 @@ def time_per_byte(found: Comparison, comparisons: Sequence[Comparison]) -> list[
                     texts.append(f"{number(ratios[0] / ratios[1])} at {row['bytes']} bytes")
             return [
                 "",
-                f"Time per byte of {found['type']}, in times float32's (mpi-gdr): {', '.join(texts)}.",
+                f"Time per byte, {found['type']} / float32 (mpi-gdr): {', '.join(texts)}.",
             ]
     return []

@@ -114,7 +114,7 @@ def check_locked_memory(site: Site) -> Iterator[Finding]:
     else:
         yield Finding(
             "remark",
-            f"{text}, and {devices[0]} needs the memory of messages locked",
+            f"{text}, but {devices[0]} requires locked message buffers",
             cost="MPI_Init or a large message may fail, or go over a slower network",
             advice="`ulimit -l unlimited` on the nodes (LimitMEMLOCK=infinity of slurmd)",
             page="docs/slurm.md#what-goes-wrong-first",
@@ -188,7 +188,7 @@ def check_copies(site: Site) -> Iterator[Finding]:
             "not known", "depends on whether the ranks of a node share a PID namespace", page=COPIES
         )
     elif not refused.get("memfd_create"):
-        yield Finding("good", "the kernel copies between processes of this user, who also share memory")
+        yield Finding("good", "processes of this user can copy each other's memory and share memory")
 
 
 def has_ptrace_capability(site: Site) -> bool:

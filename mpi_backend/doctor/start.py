@@ -115,7 +115,7 @@ def check_mpi_start(site: Site, open_mpi: bool) -> Finding:
     """MPI's start under the launcher of this rank."""
     launcher = site.job.launcher
     if not (problem := launcher_problem(site)):
-        return Finding("good", f"{launcher} starts the ranks, and MPI by its own interface")
+        return Finding("good", f"{launcher} starts the ranks, and MPI uses its process manager interface")
     if site.endpoint is None or open_mpi:
         return Finding("bad", problem, page=WHEN_NOT)
     where = f"MPI starts over torch's store at {site.endpoint.address}:{site.endpoint.port}"

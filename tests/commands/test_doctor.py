@@ -257,6 +257,6 @@ def test_under_a_launcher():
     command = [processes.mpiexec(), "-n", "2", processes.sys.executable, "-m", "mpi_backend", "doctor"]
     output = processes.run(command, 40, MPI_GDR_LANES="x").expect(1)
     assert output.count("rank 0 of 2 by Hydra mpiexec, 1 node, 2 ranks here") == 1
-    assert "Hydra mpiexec starts the ranks, and MPI by its own interface" in output
+    assert "Hydra mpiexec starts the ranks, and MPI uses its process manager interface" in output
     assert len(re.findall(r"^BAD +variables +MPI_GDR_LANES=x", output, re.MULTILINE)) == 1
     assert len(re.findall(r"^rank 1 \(\S+\): BAD +variables +MPI_GDR_LANES=x", output, re.MULTILINE)) == 1

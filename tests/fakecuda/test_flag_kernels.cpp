@@ -56,7 +56,7 @@ TEST(names_of_internal_linkage_are_found_but_for_the_hashes) {
 }
 
 TEST(kernels_wait_for_a_flag_and_write_one) {
-  // Values grow, and beyond the largest they begin anew.
+  // Values increase and wrap around.
   for (const Word at_least : {Word{1}, Word{7}, Word{1} << 63, Word{0}}) {
     Word word = at_least - 1;
     Launch waiting = launch(kWait, &word, at_least, kNone, kNone, kNone);

@@ -38,9 +38,9 @@ LOSSES = (
     Loss("a process is killed", "000", "killed", ENDED),
     Loss("a process is killed", "0101", "killed", ENDED),
     Loss("the only process on its host is killed", "01", "killed", ENDED),
-    Loss("a rank gives a group up and lives on", "000", "waiting", GAVE_UP),
-    Loss("a rank gives a group up and lives on", "0101", "waiting", GAVE_UP),
-    Loss("rank 0 broadcasts, rank 1 calls something else and lives on", "00", "mismatched", "rank 1 "),
+    Loss("a group fails on a rank, whose process continues", "000", "waiting", GAVE_UP),
+    Loss("a group fails on a rank, whose process continues", "0101", "waiting", GAVE_UP),
+    Loss("rank 1 calls another collective than rank 0, and continues", "00", "mismatched", "rank 1 "),
 )
 
 

@@ -1,7 +1,6 @@
-"""Hooks into MPI calls of this process: a small library before the real one.
+"""Hooks into MPI calls of this process by a small library that overrides them and calls their PMPI_ versions.
 
-build() compiles it; load() must precede the load of the extension. Its functions call their PMPI_
-counterparts.
+build() compiles the library; load() must be called before the extension is loaded.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def load(path: str) -> None:
 
 
 def hold() -> None:
-    """From now on MPI_Isend does not return."""
+    """Makes MPI_Isend block from now on."""
     ctypes.c_int.in_dll(_library, "hold").value = 1
 
 

@@ -37,26 +37,26 @@ ENDS, SECURITY = "launch/test_ends.py::", "faults/test_security.py::"
 NOTIFICATION = "faults/test_notification.py::"
 FAULTS = (
     Fault(
-        "another user plants the folder or the file of a flight log (H1)",
-        "the folder's name cannot be guessed; what is not the user's own is refused",
+        "another user creates the folder or file of a flight log first",
+        "the folder's name is random; folders and files of other users are rejected",
         ("unit trusted_folder: what_another_user_has_planted_is_refused",
          "unit trusted_folder: a_folder_to_which_others_can_write_is_refused"),
     ),
     Fault(
-        "a crash with core dumps on (H2)",
-        "its dump leaves shared memory out; a process that dumps core has ended for its peers",
+        "a crash with core dumps enabled",
+        "the dump excludes shared memory; peers treat the process as ended while it dumps",
         ("unit memory_file: core_dumps_leave_it_out", "unit process_id: a_core_dump_is_seen"),
     ),
     Fault(
-        "a job whose every rank was suspended, on several hosts (H3), or one of them (H4)",
-        "it goes on; a silent rank is reported once after 10 s and given up after 5 minutes",
+        "all ranks of a job on several hosts, or one of them, are suspended",
+        "the job continues; a silent rank is reported once after 10 s and lost after 5 minutes",
         ("unit peer_watch: a_job_that_was_stopped_as_a_whole_goes_on",
          "unit peer_watch: a_stopped_process_is_given_up_after_the_silence_only",
          "unit peer_watch: a_silent_host_is_reported_once_and_given_up_later"),
     ),
     Fault(
-        "rank 0, which hosts the store, leaves in good order (M1)",
-        "groups without it go on",
+        "rank 0, which hosts the store, exits normally",
+        "groups without it continue",
         (NOTIFICATION + "test_a_group_outlives_the_rank_that_hosts_the_store",),
     ),
     Fault(
@@ -65,38 +65,38 @@ FAULTS = (
         (NOTIFICATION + "test_the_end_of_a_job_is_not_an_error",),
     ),
     Fault(
-        "a malformed record in the store (M2)",
+        "a malformed record in the store",
         "an error that names the record and the field",
         ("unit fuzz_records: fields_have_types_and_bounds", "unit fuzz_records: proposals",
          "unit fuzz_records: members", "unit fuzz_records: news_of_the_job"),
     ),
     Fault(
-        "a stranger writes news, aborts and records into the store (M3)",
-        "they are ignored, with one warning a host",
+        "another program writes notifications, aborts and records to the store",
+        "they are ignored, with one warning per host",
         ("unit signed_store: forged_news_is_ignored",
          "unit signed_store: forged_records_do_not_end_or_steer_a_rendezvous",
          SECURITY + "test_an_outsider_of_the_store_neither_ends_nor_steers_a_job"),
     ),
     Fault(
-        "descriptors for the store run out (M4)",
+        "the store's host runs out of file descriptors",
         "the limit is raised, or an error names it",
         ("launch/test_descriptors.py",),
     ),
     Fault(
-        "torchrun is killed (M5)",
-        "its ranks say so and end after `MPI_GDR_ORPHAN_GRACE`",
+        "torchrun is killed",
+        "its ranks report it and end after `MPI_GDR_ORPHAN_GRACE`",
         (ENDS + "test_ranks_whose_torchrun_was_killed_report_it_and_end",),
     ),
     Fault(
-        "a rank's group fails and its process lives on (M6)",
-        "a rank that needs it in that group learns it at once",
+        "a group fails on a rank whose process continues",
+        "ranks that need it in that group are notified at once",
         (NOTIFICATION + "test_survivors_are_notified_at_once",
          "unit goodbyes: a_failed_group_is_told_and_its_rank_lives_on"),
     ),
     Fault(
         "programs that catch their errors and end with status 0, under mpiexec",
         "every rank writes its flight log, the job's status is not 0, `diagnose` names the first divergence, "
-        "also where a log is missing",
+        "even if a log is missing",
         (ENDS + "test_a_failure_without_a_waiter_is_reported",),
     ),
     Fault(
@@ -105,29 +105,29 @@ FAULTS = (
         (ENDS + "test_one_interrupt_ends_a_deadlocked_job", ENDS + "test_an_interrupt_ends_a_wait"),
     ),
     Fault(
-        "a rank dies while it publishes news",
-        "later news is received",
+        "a rank dies while it publishes a notification",
+        "later notifications are received",
         ("unit peer_watch: news_that_was_never_written_does_not_hide_the_next",),
     ),
     Fault(
         "many ranks leave at once",
-        "all goodbyes are received",
+        "all their notifications are received",
         ("unit goodbyes: all_goodbyes_of_a_large_job_are_heard",),
     ),
     Fault(
         "another process changes the size of shared memory",
-        "the size is final, and a file without such seals is not mapped",
+        "the size is sealed; a file without seals is not mapped",
         ("unit memory_file: the_size_is_final",
          "unit memory_file: a_file_whose_size_may_change_is_not_mapped"),
     ),
     Fault(
-        "strangers connect to a job of one host",
-        "MPI listens on the loopback only",
+        "other hosts connect to a job on one host",
+        "MPI listens on the loopback interface only",
         (SECURITY + "test_a_job_of_one_host_listens_on_the_loopback_only",),
     ),
     Fault(
-        "64 MB of `/dev/shm`, of which other ranks have taken some already",
-        "no needless warning",
+        "`/dev/shm` has 64 MB, some in use by other ranks of the job",
+        "no false warning",
         ("unit bootstrap: shared_memory_that_other_ranks_of_the_job_have_taken_is_not_missing",),
     ),
     Fault(
@@ -149,7 +149,7 @@ def reference(test: str) -> str:
     return "`tests/" + test.replace("unit ", "unit/test_").replace(": ", ".cpp: ") + "`"
 
 
-PROMISED, NOT_RUN, FAILED = "as promised", "**not run**", "**FAILED**"
+PROMISED, NOT_RUN, FAILED = "as expected", "**not run**", "**FAILED**"
 
 
 def unit_test(test: str) -> tuple[str, str] | None:
@@ -184,8 +184,8 @@ def in_words(seen: interruptions.Seen) -> str:
     if problems := seen.problems():
         return "**" + "; ".join(problems) + "**"
     lines = len(seen.warnings)
-    shown = "nothing said" if lines == 0 else "1 line" if lines == 1 else f"{lines} lines"
-    return f"goes on after {seen.after:.1f} s, {shown}"
+    shown = "no warning" if lines == 0 else "1 warning" if lines == 1 else f"{lines} warnings"
+    return f"continues after {seen.after:.1f} s, {shown}"
 
 
 def time_to_notify(measured: losses.Outcome) -> str:
@@ -197,14 +197,15 @@ def time_to_notify(measured: losses.Outcome) -> str:
 
 def table(cells: dict[str, list[str]], losses_seen: dict[str, str], faults: Sequence[str]) -> str:
     lines = [
-        "| a healthy job at defaults; how long: | " + " | ".join(f"{s} s" for s in interruptions.SECONDS)
+        "| a healthy job at default settings is interrupted for | "
+        + " | ".join(f"{s} s" for s in interruptions.SECONDS)
     ]
     lines[0] += " |"
     lines.append("|---" * (len(interruptions.SECONDS) + 1) + "|")
     lines += [f"| {what} | " + " | ".join(row) + " |" for what, row in cells.items()]
-    lines += ["", "| a rank is lost to the others | the last of them is notified after |", "|---|---|"]
+    lines += ["", "| a rank is lost | the last survivor is notified after |", "|---|---|"]
     lines += [f"| {what} | {seen} |" for what, seen in losses_seen.items()]
-    lines += ["", "| fault | promise | seen | test |", "|---|---|---|---|"]
+    lines += ["", "| fault | expected | result | test |", "|---|---|---|---|"]
     for fault, seen in zip(FAULTS, faults, strict=True):
         tests = ", ".join(map(reference, fault.tests))
         lines.append(f"| {fault.what} | {fault.promise} | {seen} | {tests} |")

@@ -54,11 +54,11 @@ def test_the_page_has_the_rows():
     assert [what for what, _ in rows if not what.startswith(("---", *heads))] == expected
     for fault in page.FAULTS:
         assert all(page.reference(test) in inside for test in fault.tests), fault.what
-    assert "**" not in inside, "something was not as promised, or not run"
+    assert "**" not in inside, "a result is not as expected, or a test did not run"
 
 
 def test_the_unit_tests_of_the_page_are_there():
-    """The page reports them as promised, because `make faults` has run them."""
+    """The page reports them as passed, because `make faults` has run them."""
     assert "test_peer_watch" in page.unit_tests()
     tests = [test for fault in page.FAULTS for test in fault.tests if page.unit_test(test)]
     assert {page.outcome(test) for test in tests} == {page.PROMISED}

@@ -1,4 +1,4 @@
-"""Ranks lost during a job, and ends of processes: the others get the rank and the reason within seconds."""
+"""Ranks that leave, die or are suspended: the others' errors name the rank and the reason within seconds."""
 
 import re
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_forked_children_get_errors_and_leave_the_parent_alone():
     command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", PROGRAMS / "forker.py"]
     output = processes.run(command, 90).expect(0)
     assert output.count("is done") == 2
-    # Unlinked after all have attached.
+    # The ranks unlink shared memory once all have mapped it.
     assert output.count("shared memory: some, with a name: 0") == 2, output
     for call in ("all_reduce", "isend", "new_group", "wait", "sequence", "destroy"):
         errors = re.findall(rf"{call}: .*?this process was forked after init_process_group", output)

@@ -5,7 +5,7 @@ from support import processes
 from support.cases import cases
 
 PROGRAM = Path(__file__).parent / "programs" / "with_mpi4py.py"
-# Our own thread enters MPI periodically.
+# With these, mpi-gdr's idle thread also calls MPI, concurrently with mpi4py.
 IDLE = {"MPIR_CVAR_NOLOCAL": "1", "MPI_GDR_P2P": "mpi"}
 
 

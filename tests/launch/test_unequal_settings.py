@@ -1,4 +1,4 @@
-"""Two ranks that differ in a variable that must be equal fail at their first meeting."""
+"""Two ranks that differ in a variable that must be equal fail in init_process_group."""
 
 import re
 from pathlib import Path

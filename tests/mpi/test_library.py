@@ -28,7 +28,8 @@ def test_info_names_the_library(tmp_path):
 
 
 # Only with --full: these start MPI over torch's store, which Open MPI cannot (test_open_mpi.py).
-# tools/wheel_check.py runs the self-test under torchrun on each MPI, and test_spmd.py this set on one.
+# tools/wheel_check.py runs the self-test under torchrun on each MPI, and test_spmd.py runs the smoke set on
+# one.
 STORE_LAUNCHERS = [pytest.param(n, marks=pytest.mark.full) for n in ("torchrun", "spawn") if LIBRARY.store]
 
 
@@ -40,7 +41,7 @@ def test_smoke(tmp_path, launcher):
 
 
 def test_the_launcher_names_the_library(tmp_path):
-    """The only source of information. The ranks have no other MPI in memory."""
+    """Without other sources, mpi-gdr finds the library by its launcher, and ranks load no other MPI."""
     program = tmp_path / "maps.py"
     program.write_text(
         "import torch.distributed as dist\n"

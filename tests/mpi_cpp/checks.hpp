@@ -123,7 +123,7 @@ void reductions(Transport& t, DataType dtype, T one) {
     run(t, {Collective::Reduce, in.data(), my_rank == root ? in.data() : nullptr, n, dtype, op, root});
     for (std::uint64_t i = 0; i < n; ++i) REQUIRE(in[i] == (my_rank == root ? expected(i) : kept[i]));
     in = kept;
-    // reduce_scatter apart, then with the result inside the input.
+    // reduce_scatter out of place, then in place.
     run(t, {Collective::ReduceScatter, in.data(), out.data(), n, dtype, op, 0});
     for (std::uint64_t i = 0; i < n; ++i) REQUIRE(out[i] == expected(my_rank * n + i));
     T* inside = in.data() + my_rank * n;
@@ -139,7 +139,7 @@ inline void natives(Transport& t) {
   reductions<std::int32_t>(t, DataType::Int32, -1);
   reductions<std::int16_t>(t, DataType::Int16, 1);
   reductions<std::int8_t>(t, DataType::Int8, -1);
-  reductions<std::uint64_t>(t, DataType::UInt64, ~std::uint64_t{0} - 1);  // the sign bit counts
+  reductions<std::uint64_t>(t, DataType::UInt64, ~std::uint64_t{0} - 1);  // values with the top bit set
   reductions<std::uint32_t>(t, DataType::UInt32, ~std::uint32_t{0} - 1);
   reductions<std::uint16_t>(t, DataType::UInt16, 0xfffe);
   reductions<std::uint8_t>(t, DataType::UInt8, 1);

@@ -1,8 +1,8 @@
 """A Slurm cluster on this machine: a controller, which is also the login node, and nodes with slurmd.
 
-Each is a set of namespaces (network, host name, processes, /dev/shm) on a bridge in the controller's. The
-machine's folders are the shared file system. Nothing outside the namespaces is named, so several clusters can
-coexist; all end with the process that created them.
+Controller and nodes each have their own namespaces (network, host name, PID, /dev/shm), connected by a bridge
+in the controller's network namespace. All share this machine's file system. Several clusters can coexist,
+because they use no global names. A cluster ends with the process that created it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PMIX = Path("/usr/lib/x86_64-linux-gnu/pmix2/lib")
 INSTALL = "tests/slurm/install.sh"
 NODES = ("n1", "n2", "n3", "n4")
 KILLED_NODE = "n4"  # a test kills it
-CPUS = 6  # of a node, for Slurm; they limit the number of concurrent jobs
+CPUS = 6  # per node, as configured in Slurm; limits the number of concurrent jobs
 START_SECONDS = 40
 # Slurm's times in seconds.
 KILL_WAIT = 3  # from SIGTERM to SIGKILL
@@ -109,7 +109,7 @@ class Cluster:
             (self.folder / name).mkdir(parents=True)
         times = {"kill_wait": KILL_WAIT, "node_timeout": NODE_TIMEOUT, "credential": CREDENTIAL}
         (self.folder / "slurm.conf").write_text(CONF.format(folder=self.folder, cpus=CPUS, **times))
-        # Unused, but slurmd requires a version, which a node's own /sys does not show.
+        # No cgroups are used, but slurmd must know their version, which it cannot detect in a node's /sys.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         # Slurm's PMIx plugin loads a name that only Debian's development package has.
         shutil.copytree(PMIX, self.folder / "pmix", symlinks=True)
@@ -118,7 +118,7 @@ class Cluster:
         names = ["ctl", *NODES]
         lines = ["127.0.0.1 localhost", *(f"{address(place)} {name}" for place, name in enumerate(names))]
         (self.folder / "hosts").write_text("\n".join(lines) + "\n")
-        (self.folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")  # refuses at once
+        (self.folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")  # none: fails fast
         key = self.folder / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o400)
@@ -154,7 +154,7 @@ class Cluster:
             self._daemon(node, "slurmd", "-D", "-N", name)
 
     def _daemon(self, where: Namespaces, *words: str) -> None:
-        """Its parent ends at once, so that the namespaces' first process adopts it."""
+        """Starts a daemon. Its parent exits immediately, so that the namespaces' init adopts it."""
         with open(self.folder / "log" / "output", "ab") as output:
             command = [*where.enter(), "sh", "-c", '"$@" &', "sh", *words]
             streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
@@ -195,7 +195,7 @@ class Cluster:
         return result.output if result.status == 0 else ""
 
     def kill_node(self, name: str) -> None:
-        """As by a power failure."""
+        """Kills all processes of a node, as a power failure does."""
         self.nodes.pop(name).__exit__()
 
     # ---- what is left -------------------------------------------------------------------------------------
@@ -222,4 +222,4 @@ class Cluster:
 
 
 MUNGE_FILES = {"socket": "sock", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
-OWN = ("sh", "cat", "slurmd", "")  # a zombie has no words
+OWN = ("sh", "cat", "slurmd", "")  # "": a zombie

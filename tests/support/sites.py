@@ -1,4 +1,4 @@
-"""Sites for `mpi-gdr doctor`: facts of a working one, with a test's changes."""
+"""Fake facts for `mpi-gdr doctor`: those of a working site, with a test's changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HYDRA_RANK = {"PMI_RANK": "0", "PMI_SIZE": "4", "RANK": "0", "WORLD_SIZE": "4"}
 COMPUTED = Endpoint("n1", "23456", True)
 ETHERNET = {"sys/class/net/lo/operstate": "unknown", "sys/class/net/eth0/operstate": "up"}
 INFINIBAND = ETHERNET | {"sys/class/infiniband/mlx5_0/x": ""}
-REFUSED = "these 4 ranks were started by srun with a --mpi that this MPI does not speak"
+REFUSED = "these 4 ranks were started by srun, which cannot start the MPI that mpi-gdr uses"
 WORKS = {"process_vm_readv": "", "memfd_create": "", "dumpable": ""}
 
 

@@ -1,5 +1,5 @@
-// Compares the kernels of a device, as functions that run a whole grid, with host::reduce: division of
-// elements, vector loads, remainders at both ends, addresses from a table.
+// Compares a device's kernels, each called as a function that runs a whole grid, with host::reduce:
+// distribution of elements over threads, vector loads, remainders at both ends, addresses from a table.
 #pragma once
 
 #include "device/kernels/reduce_families.hpp"

@@ -40,7 +40,7 @@ struct Exchange {
 
 TEST(second_stage_follows_the_first) {
   for (int p : {1, 2, 3, 5}) {
-    // Also with the library's own collectives: the second stage cannot be one.
+    // "native" applies to the first stage only: the second cannot be a native collective.
     for (const char* algorithm : {"ring", "native"}) {
       World world(p, {.loopback = {.eager_bytes = 64, .max_late_tests = 5},
                       .env = env_of({{"MPI_GDR_ALLGATHER_ALGO", algorithm}})});

@@ -117,7 +117,7 @@ TEST(an_operation_that_waits_for_its_turn_has_a_deadline) {
   CHECK_THROWS(world.wait(0, pending), Error, "the group failed earlier: timed out");
 }
 
-// Like a call that may run one of two schedules: all ranks have begun it, none is missing.
+// As an `adaptive` call: no rank is missing, but an earlier call of the group has not begun on all ranks.
 TEST(an_operation_behind_one_that_has_not_begun_everywhere_reports_it) {
   class Behind : public Execution {
    public:
@@ -161,7 +161,7 @@ TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
   auto& third = unfreed(10);
   auto waiting = start(world, 0, third);
   CHECK(world.ranks[0].engine->first_unfinished(group, Channel::Collective) == 1);
-  // Rank 1 promised two collectives: the running one may still complete.
+  // Rank 1 has issued two collectives, so the running one may still complete.
   group.depart({1, "rank 1 has left", {2, 0, 0}, Clock::now()});
   std::this_thread::sleep_for(100ms);
   CHECK(!waiting->finished() && !group.failed());

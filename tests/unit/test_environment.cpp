@@ -1,4 +1,5 @@
-// Environment variables set for MPI libraries, and read to judge them.
+// Environment variables that mpi-gdr sets for MPI libraries, and those that tell whether a library is
+// GPU-aware.
 #include "bootstrap/environment.hpp"
 #include "test.hpp"
 

@@ -141,7 +141,7 @@ class Contributions {
     return all[between(0, 30) ? between(3, 6) : between(0, 2)];
   }
 
-  // (2m + 1) / 2 units times the divisor, and perhaps slightly more or less.
+  // Values whose quotient by the divisor is halfway between two numbers, or close to that.
   void tie_quotient(std::uint32_t divisor) {
     Wide left = (static_cast<Wide>(std::ldexp(1, format_.bits)) + between(0, 99)) * 2 + between(0, 1);
     left *= divisor;

@@ -80,8 +80,8 @@ TEST(counts_of_an_all_to_all_that_do_not_match_are_reported) {
   }
 }
 
-// Rank 0 sends 5 elements to each of the others. Short blocks for another node travel together: there the
-// sums of a node's ranks are compared.
+// Rank 0 sends 5 elements to each of the others. A node's short blocks for a rank of another node are
+// one message, so that only the sum of their sizes is compared.
 TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_reported) {
   struct Case {
     int receiver;  // expects 6 from rank 0

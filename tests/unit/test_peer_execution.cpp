@@ -162,7 +162,7 @@ TEST(calls_that_differ_are_distinguished) {
   });
 }
 
-// Only the two ranks have the counts of their exchange.
+// Only the two ranks that exchange data can compare counts.
 TEST(an_all_to_all_whose_counts_differ_fails) {
   for (const bool sender : {true, false}) {
     on_node({3, 2, 1, 0}, [&](Rank& rank, const NodePtr& node, Meeting&) {

@@ -1,5 +1,5 @@
-// Collectives over several nodes in phases: together the phases are the collective, whichever buffers are
-// reachable inside the nodes, and the parts of a call access disjoint data.
+// Collectives over several nodes in phases: the phases together perform the collective, for any set of
+// buffers that are reachable inside the nodes, and the parts of a call access disjoint data.
 #include "collectives/phases.hpp"
 #include "in_place.hpp"
 #include "schedule/scattered.hpp"
@@ -134,7 +134,7 @@ TEST(nodes_of_unequal_sizes) {
   }
 }
 
-// The engine runs phases between nodes beside those inside.
+// The engine runs phases between nodes concurrently with phases inside.
 TEST(parts_are_in_an_order_in_which_they_overlap) {
   const Topology topology({0, 0, 1, 1});
   for (const Collective collective :
@@ -150,7 +150,7 @@ TEST(parts_are_in_an_order_in_which_they_overlap) {
       if (phase.depends_on < 0) continue;
       const Phase& before = phases[static_cast<std::size_t>(phase.depends_on)];
       CHECK(before.part == phase.part && before.kind != phase.kind);
-      // All but the first and the last find a phase of another part before them that they need not wait for.
+      // A phase inside follows a phase of another part, on which it does not depend.
       if (three && phase.kind == Phase::Kind::Devices && phase.part < 7)
         CHECK(phases[i - 1].part == phase.part + 1);
     }

@@ -1,4 +1,5 @@
-// The choice between schedules of equal result: the policy with synthetic times, and ranks where one sleeps.
+// The choice between schedules with equal results: the policy on synthetic times, and on ranks of which one
+// is slow.
 #include "execution/host/host_execution.hpp"
 #include "shared_calls.hpp"
 
@@ -189,7 +190,7 @@ TEST(all_ranks_begin_with_what_is_remembered) {
   }
 }
 
-// Two calls with swapped turns, which a group never produces.
+// The ranks advance two calls in opposite orders, which a group never does.
 TEST(a_call_that_waits_for_an_earlier_one_reports_it) {
   World world(2);
   const auto nodes = make_node(2);

@@ -1,4 +1,4 @@
-// A stream as a DeviceQueue.
+// DeviceQueue on a CUDA stream.
 #pragma once
 
 #include "device/cuda/cuda_device.hpp"
@@ -15,13 +15,14 @@ class CudaQueue : public DeviceQueue {
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
 
-  // By the driver; by a kernel where the driver cannot, and for replays, because a graph holds the driver's
-  // calls with constant values.
+  // Use the driver's stream memory operations. Use a kernel if the driver has none, and for replays: a graph
+  // records the operations with constant values.
   void wait_flag(const Flag* flag, std::uint64_t at_least, const Replays& replays) override;
   void write_flag(Flag* flag, std::uint64_t value, const Replays& replays) override;
   void count_replay(const Replays& replays) override;
   void copy(void* dst, const void* src, std::size_t bytes) override;
-  // Throws InvalidUsage for more than 480 sources and for elements that are not aligned to their parts.
+  // Throws InvalidUsage for more than 480 sources, and for addresses that are not aligned to the element type
+  // (complex: to its component type).
   void reduce(const ReduceArgs& args) override;
   void resolve(const ResolveArgs& args) override;
   void reduce(const ResolvedReduce& args) override;

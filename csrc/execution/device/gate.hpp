@@ -63,7 +63,8 @@ class Gate {
 
 class GatedExecution : public Execution {
  public:
-  // `inner`, a message, is posted when the gate has been entered (null: at once) and `turn` has come.
+  // Posts `inner`, a message, once `gate` has been entered (null gate: at once) and all messages before
+  // `turn` have been posted.
   GatedExecution(std::unique_ptr<Execution> inner, std::shared_ptr<Gate> gate, MessageTurns::Turn turn)
       : inner_(std::move(inner)), gate_(std::move(gate)), turn_(std::move(turn)) {}
 

@@ -1,6 +1,6 @@
 // Enters MPI where no other thread does: most networks move data only inside MPI calls, so that a message
-// which MPI_Test reported as done may still be in a buffer. The thread tests a receive that nothing matches
-// when this process has not been in MPI for 10 ms, less often the longer that lasts.
+// which MPI_Test reported as done may still be in a buffer. When this process has not called MPI for 10 ms,
+// the thread tests a receive that no message matches, at growing intervals.
 //
 // begin(), begin_with_a_message() and end(): any thread. note_entry(): the user of a transport.
 #pragma once
@@ -20,7 +20,7 @@ class IdleProgress {
   // Called after MPI_Init. Starts the thread if MPI_GDR_IDLE_PROGRESS or the network requires it; the thread
   // ends before MPI_Finalize.
   void begin();
-  // Ends the thread; the next note_entry() restarts it: until then no message uses MPI.
+  // Ends the thread until the next note_entry() restarts it. For groups whose messages do not use MPI yet.
   void begin_with_a_message();
   // False if the thread does not return from MPI: MPI_Finalize must not be called then.
   bool end() noexcept;
@@ -46,7 +46,8 @@ class IdleProgress {
   MPI_Request never_ = MPI_REQUEST_NULL;  // a receive of this process from itself
 
   std::atomic<std::uint64_t> entries_{0};
-  // In a long pause, or not started. A thread that enters just before this is set is noticed one pause later.
+  // The thread is in a long pause or not started. An entry just before this is set is noticed one pause
+  // later.
   std::atomic<bool> waits_for_entry_{false};
 };
 

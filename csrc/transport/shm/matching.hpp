@@ -11,14 +11,14 @@
 namespace mpi_gdr::shm {
 
 struct Transfer;
-using Transfers = std::list<Transfer>;  // elements move between lists at stable addresses
+using Transfers = std::list<Transfer>;  // elements keep their addresses when moved between lists
 
 // A send or receive of this rank, from isend() or irecv() until test() or abandon().
 struct Transfer {
   bool send = false, done = false, too_long = false;
-  bool copies = false;      // a matched receive whose message both ends copy
+  bool copies = false;      // a matched receive of a message that sender and receiver copy together
   bool notified = false;    // if `copies`: the sender has been notified
-  bool wants_none = false;  // a receive that needs no pieces: its answer completes the send
+  bool wants_none = false;  // a receive without data to copy: its answer completes the send
   int peer = -1;            // or kAnySource, until it is matched
   int tag = 0;
   std::byte* data = nullptr;

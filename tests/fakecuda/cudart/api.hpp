@@ -19,7 +19,7 @@ inline cudaError_t report(cudaError_t status) {
 
 // Whether this call must fail by refuse_after() or inject_failure() (host_work.hpp).
 bool refuses(const char* call);
-// The error of Settings::fails for this call, or 0.
+// The error that Settings::fails injects into this call, or 0.
 int failure_of(const char* call);
 // Any of these errors, or the reason why this process has no CUDA: the driver is too old, or it was forked.
 cudaError_t usable(const char* call);

@@ -10,7 +10,7 @@ using namespace fakecuda;
 
 namespace {
 
-// Memory is freed only when its whole device is idle.
+// CUDA frees memory only when its whole device is idle.
 void rest(const char* call, const void* memory) {
   const int device = Memory::get().device_of(memory);
   Lock lock = lock_machine();

@@ -18,7 +18,7 @@ struct Graph {
     std::vector<std::size_t> after;
     Step step;
     Engine engine;
-    std::function<Step()> launched;  // called at each launch for the step, if there is one
+    std::function<Step()> launched;  // if set, called at each launch; returns the step to run
   };
   std::vector<Node> nodes;
 };
@@ -39,7 +39,7 @@ struct Event {
   bool recorded = false;
   Mark mark;
   std::shared_ptr<Capture> capture;
-  std::vector<std::size_t> tip;
+  std::vector<std::size_t> tip;  // the captured stream's last nodes when recorded
 };
 
 void begin_capture(const StreamPtr& stream, cudaStreamCaptureMode mode);

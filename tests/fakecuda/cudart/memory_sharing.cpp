@@ -1,5 +1,5 @@
-// Device memory in other processes: they open its file through /proc and lock it while they have it mapped,
-// until they end at the latest. The owner thus sees whether it may free it.
+// Device memory in other processes: they open its file through /proc and lock the file while it is mapped, at
+// most until they exit. The owner checks the lock before it frees the memory.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -9,10 +9,10 @@
 
 #include "gpu/fault.hpp"
 
-// void fakecuda_switch(void** save, void* load): moves callee-saved registers to one stack and from the
-// other.
+// Pushes the callee-saved registers, stores the stack pointer in *save, switches to the stack at `load` and
+// pops its registers.
 extern "C" void fakecuda_switch(void** save, void* load);
-// The first return of a new stack: its function is in rbx, the argument in rbp.
+// Entry point of a new stack: calls the function in rbx with the argument in rbp.
 extern "C" void fakecuda_enter();
 asm(R"(
 .text
@@ -52,7 +52,7 @@ namespace {
 
 std::mutex pool_mutex;
 std::vector<Fiber*>& pool() {
-  static auto* const fibers = new std::vector<Fiber*>;  // for kernels that still run at exit
+  static auto* const fibers = new std::vector<Fiber*>;  // leaked: kernels may still run at exit
   return *fibers;
 }
 

@@ -4,11 +4,11 @@ namespace fakecuda {
 namespace {
 
 std::vector<Kernel>& registry() {
-  static auto* const kernels = new std::vector<Kernel>;  // for kernels that still run at exit
+  static auto* const kernels = new std::vector<Kernel>;  // leaked: kernels may still run at exit
   return *kernels;
 }
 
-// Names of internal linkage have two hashes around the file's name:
+// Mangled names with internal linkage have two hashes around the file's name:
 // "_GLOBAL__N__d8ade778_15_flag_kernels_cu_f0f86f7a". Their length never changes.
 bool same_but_for_hashes(std::string_view a, std::string_view b) {
   constexpr std::string_view kBefore = "_GLOBAL__N__";

@@ -27,7 +27,7 @@ const Asked& asked() {
   return it;
 }
 
-// Writes each line at once, since several processes share the file.
+// Appends each line with one write(), because several processes share the file.
 void record_place(const std::string& place) {
   static std::mutex mutex;
   static auto& recorded = *new std::set<std::string>;

@@ -46,7 +46,7 @@ class Thread {
   void count_access() {
     if (accesses_left_-- == 0) stop(Stop::TurnIsOver);
   }
-  std::uint32_t accesses_left() const { return accesses_left_; }  // in this turn: random
+  std::uint32_t accesses_left() const { return accesses_left_; }  // in this turn; a random number
 
   const Kernel& kernel;
   const std::byte* const params;

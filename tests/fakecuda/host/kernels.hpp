@@ -1,8 +1,8 @@
 // Lets the host's compiler compile the kernels of csrc/device/cuda, which include this first (see
 // CMakeLists.txt here): host/launch.cpp calls a kernel as a function once for each thread, in sequence.
-// Sanitizers thus check the kernels. Their reads of others' words and their fences are atomic operations of
-// the same strength, so that ThreadSanitizer finds a missing fence between host and device; between devices,
-// which map memory at different addresses, gpu/weak_memory.hpp does.
+// Sanitizers thus check the kernels. Polled reads and fences are atomic operations of the same strength, so
+// that ThreadSanitizer finds a missing fence between host and device. Between devices, which map memory at
+// different addresses, gpu/weak_memory.hpp finds it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,7 +19,7 @@
 
 #undef __launch_bounds__
 #define __launch_bounds__(...)
-// Thread 0 runs first and leaves its values to the others.
+// Threads of a block run in sequence on one host thread and share its values, thread 0 first.
 #undef __shared__
 #define __shared__ static thread_local
 inline void __syncthreads() {}
@@ -63,7 +63,7 @@ struct Fences {
 };
 inline thread_local Fences fences;
 
-// A word that others write concurrently.
+// A word that the host or other devices write concurrently.
 template <typename Word>
 class Polled {
  public:

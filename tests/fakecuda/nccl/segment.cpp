@@ -13,7 +13,7 @@
 namespace fakenccl {
 namespace {
 
-// The contents of a UniqueId. The file's inode tells it from another that has the same number later.
+// The contents of a UniqueId. The inode distinguishes the file from a later one with the same descriptor.
 struct Id {
   int pid, file;
   std::uint64_t inode;

@@ -9,7 +9,7 @@ import torch.distributed as dist
 dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
 rank, size = dist.get_rank(), dist.get_world_size()
 
-# The group's first call, in two stages; most ranks wait long enough to announce it.
+# The group's first call consists of two collectives; ranks that wait for rank 1 publish it for comparison.
 late = dist.new_group()
 if rank == 1:
     time.sleep(3)

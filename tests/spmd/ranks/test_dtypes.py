@@ -1,5 +1,5 @@
 """Every dtype of torch: reductions compared with torch's arithmetic, movement, layouts, errors. Few tests
-with many cases each, because each test needs a meeting of all ranks."""
+with many cases each, because each test synchronises all ranks."""
 
 import functools
 
@@ -108,7 +108,7 @@ def test_float8_is_torchs(rank, size):
         for op, exact, neutral in cases:
             if rank >= 2 and neutral is not None:
                 tensor = torch.full((65536,), neutral).to(dtype)
-            else:  # min and max: the first rank's again
+            else:  # min and max: rank 0's values again
                 tensor = pairs[rank if rank < 2 else 0].clone()
             dist.all_reduce(tensor, op)
             if size == 1:
@@ -116,7 +116,7 @@ def test_float8_is_torchs(rank, size):
             if exact is None:  # some algorithms apply the factor, with a rounding, before the sum
                 half = [(t * 0.5).to(dtype).float() for t in (a, b)]
                 possible = [(half[0] + half[1]).to(dtype), (a * 0.5 + b * 0.5).to(dtype)]
-            elif size > 2 and op == Op.AVG:  # likewise the sum before the division
+            elif size > 2 and op == Op.AVG:  # some algorithms round the sum before the division
                 possible = [exact.to(dtype), ((a + b).to(dtype).float() / size).to(dtype)]
             else:
                 possible = [exact.to(dtype)]
