@@ -39,7 +39,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc disassembler torch unit test-mpi test-clients build-tsan build-asan test-tsan test-asan test-aarch64 lint hooks tidy house stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc disassembler torch unit test-mpi test-clients test-tsan test-asan test-aarch64 lint hooks tidy house stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -159,14 +159,12 @@ unit: $(VENV)/.package
 	$(BUILD_TESTS) $(UNIT)_tests
 	$(CTEST) --test-dir $(EXTENSION_BUILD) $(if $(filter-out unit,$(UNIT)),-L $(UNIT))
 
-# build-tsan and build-asan only build.
-%-tsan: SANITIZER = thread
-%-asan: SANITIZER = address
-build-tsan build-asan: build-%: $(VENV)/.tools
-	$(CMAKE) -S . -B build/test-$* -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_SANITIZE=$(SANITIZER) \
+test-tsan: SANITIZER = thread
+test-asan: SANITIZER = address
+test-tsan test-asan: $(VENV)/.tools
+	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_SANITIZE=$(SANITIZER) \
 	  -DMPI_GDR_PYTHON_PACKAGES='$(abspath $(VENV))/lib/python3*/site-packages'
-	$(BIN)/cmake --build build/test-$*
-test-tsan test-asan: test-%: build-%
+	$(BIN)/cmake --build build/$@
 	$(CTEST) --test-dir build/$@
 
 # A cross compiler and an emulator: Debian's g++-aarch64-linux-gnu and qemu-user.
