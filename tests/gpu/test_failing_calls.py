@@ -32,7 +32,7 @@ def functions():
 @pytest.mark.parametrize("function", functions())
 def test_a_call_that_fails_once_ends_in_results_or_errors(function, at):
     simgpu_build.compiled()
-    with shared_memory.nothing_left():
+    with shared_memory.assert_no_new_files():
         results = processes.run_apart(
             2,
             PROGRAM,
