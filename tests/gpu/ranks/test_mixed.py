@@ -44,7 +44,7 @@ def issue(draw, rank, size, group, seed):
 def test_mixed_types(rank, size, seed):
     draw, groups, sides = random.Random(seed), [None, dist.new_group()], streams(3)
     calls = []
-    for number in range(24):
+    for number in range(12):
         with use(draw.choice(sides)):
             late(1, 0, milliseconds=draw.randrange(3))
             calls.append(issue(draw, rank, size, draw.choice(groups), 100 * seed + number))
