@@ -20,7 +20,6 @@ if __name__ == "__main__":
         for size, nodes in ((2, {}), (4, TWO_NODES)):
             run(Path(folder, str(size)), size, "-k", "nccl_counts", **GPUS[EIGHT], **NCCL, **nodes)
         rows = [line.expandtabs(1) for line in notes.read_text().splitlines() if line.startswith("|")]
-    print(
-        f"\nA collective of 1000 float32 by NCCL, likewise.\n\n| collective | {COLUMNS} |\n|---|{'--:|' * 7}"
-    )
+    print("\nA collective of 1000 float32 by NCCL: the least of several calls, of the rank that has most.\n")
+    print(f"| collective | {COLUMNS} |\n|---|{'--:|' * 7}")
     print("\n".join(rows))

@@ -43,6 +43,7 @@ TWO_NODES = {
     "MPI_GDR_CHUNK_BYTES": "64K",
     "MPI_GDR_BROADCAST_ALGO": "two_level",
 }
+THREE_AND_ONE = TWO_NODES | {"MPI_GDR_RANKS_PER_NODE": "3"}
 NCCL = {"LD_PRELOAD": str(simgpu_build.NCCL)}
 # GPUs: streams share hardware queues or not, wait for flags or use kernels; ranks share a GPU or not.
 GPUS = {
@@ -128,8 +129,13 @@ WAYS = {
             "LD_PRELOAD": str(simgpu_build.FOLDER / "libcuda_in_mpi.so"),
         },
     ),
-    "two nodes": (4, KERNELS, f"({SMALL} and float32) or (training and fsdp)", TWO_NODES),
-    "nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES),
+    "two nodes": (4, KERNELS, f"({SMALL} and float32) or (training and fsdp) or mixed", TWO_NODES),
+    "nodes of three and of one": (
+        4,
+        EIGHT,
+        f"({SMALL} and int64) or (training and ddp) or mixed",
+        THREE_AND_ONE,
+    ),
     # Memory order is no stronger than the kernels' fences make it.
     "graphs on four ranks": (
         4,
@@ -189,10 +195,15 @@ WAYS = {
     "NCCL on two nodes": (
         4,
         EIGHT,
-        f"({SMALL} and float32) or (training and fsdp) or nccl_counts",
+        f"({SMALL} and float32) or (training and fsdp) or mixed or nccl_counts",
         TWO_NODES | NCCL,
     ),
-    "NCCL on nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES | NCCL),
+    "NCCL on nodes of three and of one": (
+        4,
+        EIGHT,
+        f"({SMALL} and int64) or (training and ddp) or mixed",
+        THREE_AND_ONE | NCCL,
+    ),
     "NCCL, as the log shows": (
         2,
         EIGHT,

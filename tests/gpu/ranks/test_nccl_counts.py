@@ -29,7 +29,7 @@ NCCL_CALLS = ("AllReduce", "ReduceScatter", "AllGather", "Broadcast", "Reduce", 
 
 
 class Counts(NamedTuple):
-    """Of one call, in the steady state, of the rank that has most."""
+    """Of one call, the least of several, of the rank that has most."""
 
     nccl: int  # calls of NCCL that move data
     groups: int  # of these calls
@@ -86,11 +86,13 @@ def test_counts(rank, size, name):
         "broadcast": lambda: dist.broadcast(block, 0),
         "all_to_all": lambda: dist.all_to_all_single(received, whole),
     }
-    for _ in range(4):  # the last one counts
+    found = []
+    for _ in range(6):
         before = counts()
         calls[name]()
-        found = [after - earlier for after, earlier in zip(counts(), before, strict=True)]
+        found.append([after - earlier for after, earlier in zip(counts(), before, strict=True)])
         synchronize()
-    most = Counts(*map(max, *everyones(name, found)))
+    # The first calls allocate, and one that comes before the host has freed the flags of an earlier call.
+    most = Counts(*map(max, *everyones(name, list(map(min, *found)))))
     note(f"| {name}, {'two nodes' if TWO_NODES else 'one node'}", f"| {' | '.join(map(str, most))} |")
     assert all(count <= limit for count, limit in zip(most, LIMITS[name], strict=True)), most
