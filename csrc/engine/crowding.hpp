@@ -63,7 +63,7 @@ class Yields {  // of one thread while it waits
   Crowding::Clock::time_point yield(Crowding& crowding, Crowding::Clock::time_point since) {
     sched_yield();
     const Crowding::Clock::time_point now = Crowding::Clock::now();
-    if (now - since <= kAlone) return now;
+    if (now - since <= kUncontended) return now;
     const long before = std::exchange(switches_, switches());
     crowding.yielded(since, now, switches_ != before);
     return now;
@@ -77,7 +77,7 @@ class Yields {  // of one thread while it waits
   }
 
   // Longer than a yield without a taker, shorter than two process switches.
-  static constexpr std::chrono::microseconds kAlone{2};
+  static constexpr std::chrono::microseconds kUncontended{2};
   long switches_ = 0;  // to threads that wanted the core
 };
 
