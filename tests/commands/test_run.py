@@ -278,21 +278,3 @@ def test_signals_reach_the_launcher(launcher, signum):
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signum)
         assert process.wait(timeout=60) == -signum
-
-
-def test_ranks_of_the_real_launcher(shell, tmp_path):
-    """This environment's launcher: every rank runs, and a rank's exit status is returned."""
-    script = tmp_path / "x.py"
-    script.write_text(
-        "import os, sys\nfrom mpi_backend import launchers\n"
-        "p = launchers.detect(os.environ)\n"
-        "threads = os.environ['OMP_NUM_THREADS']\n"
-        # A single write: unbuffered print() writes in pieces, which would mix.
-        "place = f'{p.rank}/{p.size} {p.local_rank}/{p.local_size}'\n"
-        "sys.stdout.write(f'{place} {threads} {sys.argv[1:]}\\n')\n"
-        "sys.exit(5)\n"
-    )
-    result = mpi_gdr("run", "-n", "2", str(script), "--lr", "1", env=shell)
-    assert result.returncode == 5, result.stderr
-    lines = sorted(line for line in result.stdout.splitlines() if "--lr" in line)
-    assert lines == ["0/2 0/2 1 ['--lr', '1']", "1/2 1/2 1 ['--lr', '1']"]

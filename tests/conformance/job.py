@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,7 +69,7 @@ def read_verdict(folder: Path, size: int, name: str) -> Verdict | None:
     ends: list[dict | None] = []
     for rank in range(size):
         path = folder / f"rank{rank}.jsonl"
-        events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        events = processes.json_lines(path)
         mine = [e for e in events if e.get("case") == name]
         began = began or bool(mine)
         ends.append(next((e for e in mine if e["event"] == "end"), None))

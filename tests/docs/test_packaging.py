@@ -1,17 +1,16 @@
 """packaging/: no test runs the recipes, so their names are checked."""
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from support.building import ROOT, load
 
 from mpi_backend import __version__, mpi_library
 from mpi_backend.cli import COMMANDS
 
-ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "packaging"
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 DOCKERFILE = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
@@ -62,10 +61,7 @@ def recipe(monkeypatch):
         parent = module.__name__
         while parent := parent.rpartition(".")[0]:
             monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
-    path = SPACK / "packages" / "py_mpi_gdr" / "package.py"
-    spec = importlib.util.spec_from_file_location("recipe", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load(SPACK / "packages" / "py_mpi_gdr" / "package.py")
     return SimpleNamespace(package=module.PyMpiGdr, calls=calls)
 
 

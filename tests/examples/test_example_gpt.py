@@ -23,7 +23,7 @@ def train(*arguments: str, ranks: int = 2) -> str:
 
 
 def read(out: Path) -> list[dict]:
-    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return processes.json_lines(out / "log.jsonl")
 
 
 def losses(out: Path) -> list[tuple[str, int, float]]:

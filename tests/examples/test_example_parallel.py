@@ -1,6 +1,5 @@
 """The examples of sharded and three-dimensional parallelism have one process's losses."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ ALONE = processes.launched("torchrun", 1)
 def losses(command, out, *arguments):
     """{(kind, iteration): loss} of a successful run."""
     processes.run([*command, *TINY, f"--out={out}", *arguments], timeout=240).expect(0)
-    records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    records = processes.json_lines(out / "log.jsonl")
     return {(r["kind"], r["iteration"]): r["loss"] for r in records if "loss" in r}
 
 

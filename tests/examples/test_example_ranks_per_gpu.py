@@ -1,23 +1,19 @@
 """examples/ranks_per_gpu.py on cores, at a tiny size. Does not check rates."""
 
-import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import pytest
-from support import processes
+from support import labs, processes
+from support.building import load
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "ranks_per_gpu.py"
+EXAMPLE = labs.EXAMPLES / "ranks_per_gpu.py"
 TINY = ["--preset=tiny", "--dropout=0", "--iterations=12", "--warm-up=2"]
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("ranks_per_gpu", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(EXAMPLE)
 
 
 def test_on_cores(tmp_path):

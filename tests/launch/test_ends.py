@@ -89,7 +89,7 @@ def test_an_interrupt_ends_a_wait(tmp_path):
 @pytest.mark.parametrize("what", ["called", "left"])
 def test_a_failure_without_a_waiter_is_reported(tmp_path, capsys, what):
     """Under mpiexec, which ends all ranks with the first one: every rank has written its log by then."""
-    command = [processes.mpiexec(), "-n", "3", sys.executable, ENDS, "unnoticed", what]
+    command = [processes.mpiexec(), "-n", "3", sys.executable, ENDS, "ignored_failure", what]
     result = processes.run(command, 60, MPI_GDR_FLIGHT_DIR=str(tmp_path))
     assert result.status not in (None, 0), result.tail()
     logs = [tmp_path / f"{PREFIX}{rank}" for rank in range(3)]
@@ -118,7 +118,7 @@ def test_a_failure_without_a_waiter_is_reported(tmp_path, capsys, what):
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_rank_that_ends_after_a_failure_reports_it_and_the_others_live_on_unless_it_failed(status):
     """MPICH's launcher would kill them in either case, and report status 0."""
-    program = [sys.executable, ENDS, "first", str(status)]
+    program = [sys.executable, ENDS, "ends_first", str(status)]
     output = processes.run([processes.mpiexec(), "-n", "2", *program], 55).expect(status)
     assert ("rank 1 has saved its results" in output) == (status == 0), output
     warning = "[0/2] mpi-gdr WARN INIT this rank does not call MPI_Finalize: a group was aborted"

@@ -41,7 +41,7 @@ class Step(Call):
     size: int
     random: random.Random
     number: int
-    UNUSED = 77
+    FILL = 77
     keeps_inputs = False  # on any backend
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class Step(Call):
         return reduced(self.reduce_op, [self.expected(rank, block) for rank in range(self.size)])
 
     def buffer(self, count: int) -> torch.Tensor:
-        return torch.full((count,), self.UNUSED, dtype=self.dtype)
+        return torch.full((count,), self.FILL, dtype=self.dtype)
 
     def expect(self, actual: torch.Tensor, expected: torch.Tensor, what: str = "") -> None:
         if not torch.equal(actual, expected):

@@ -1,4 +1,4 @@
-"""setup.py as a module, and substitutes for programs that it and CMake search for."""
+"""setup.py and other files as modules, and substitutes for programs that it and CMake search for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ ROOT = Path(__file__).resolve().parents[2]
 GIVE_UP = 'function(give_up sentence)\n  message(FATAL_ERROR "GAVE UP: ${sentence}")\nendfunction()\n'
 
 
-def load_setup() -> ModuleType:
-    """Importing it builds nothing."""
-    spec = importlib.util.spec_from_file_location("mpi_gdr_setup", ROOT / "setup.py")
+def load(path: Path) -> ModuleType:
+    """A file that no package contains, as a module."""
+    spec = importlib.util.spec_from_file_location(f"mpi_gdr_{path.stem}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def load_setup() -> ModuleType:
+    """Importing it builds nothing."""
+    return load(ROOT / "setup.py")

@@ -18,7 +18,7 @@ class Call:
 
     group = None  # the default group
     parts = 2  # of a coalesced call
-    UNUSED = 4  # a value that no input has
+    FILL = 4  # a value that no input has
     keeps_inputs = True  # c10d leaves it open whether reduce() changes those of ranks other than the root
 
     def expected(self, rank, block=0):
@@ -34,15 +34,15 @@ class Call:
 
     def empty(self, blocks=1):
         """An output buffer."""
-        return torch.full((blocks * self.count,), self.UNUSED).to(self.dtype)
+        return torch.full((blocks * self.count,), self.FILL).to(self.dtype)
 
-    def how(self):
+    def keywords(self):
         return {"group": self.group, "async_op": self.asynchronous}
 
 
 def all_reduce(c):
     tensor = c.tensor(c.rank)
-    work = dist.all_reduce(tensor, c.reduce_op, **c.how())
+    work = dist.all_reduce(tensor, c.reduce_op, **c.keywords())
     return [work], [(tensor, c.reduced())]
 
 
@@ -57,7 +57,7 @@ def all_reduce_coalesced(c):
 
 def reduce(c):
     tensor = c.tensor(c.rank)
-    work = dist.reduce(tensor, op=c.reduce_op, group_dst=c.root, **c.how())
+    work = dist.reduce(tensor, op=c.reduce_op, group_dst=c.root, **c.keywords())
     if c.rank == c.root:
         return [work], [(tensor, c.reduced())]
     return [work], [(tensor, c.expected(c.rank))] if c.keeps_inputs else []
@@ -66,27 +66,27 @@ def reduce(c):
 def reduce_scatter(c):
     inputs = [c.tensor(c.rank, block) for block in range(c.size)]
     output = c.empty()
-    work = dist.reduce_scatter(output, inputs, c.reduce_op, **c.how())
+    work = dist.reduce_scatter(output, inputs, c.reduce_op, **c.keywords())
     return [work], [(output, c.reduced(c.rank))]
 
 
 def reduce_scatter_tensor(c):
     data = torch.cat([c.expected(c.rank, block) for block in range(c.size)])
     output = data[c.rank * c.count : (c.rank + 1) * c.count] if c.in_place else c.empty()
-    work = dist.reduce_scatter_tensor(output, data, c.reduce_op, **c.how())
+    work = dist.reduce_scatter_tensor(output, data, c.reduce_op, **c.keywords())
     return [work], [(output, c.reduced(c.rank))]
 
 
 def broadcast(c):
     tensor = c.tensor(c.root) if c.rank == c.root else c.empty()
-    work = dist.broadcast(tensor, group_src=c.root, **c.how())
+    work = dist.broadcast(tensor, group_src=c.root, **c.keywords())
     return [work], [(tensor, c.expected(c.root))]
 
 
 def all_gather(c):
     outputs = [c.empty() for _ in range(c.size)]
     own = outputs[c.rank].copy_(c.expected(c.rank)) if c.in_place else c.tensor(c.rank)
-    work = dist.all_gather(outputs, own, **c.how())
+    work = dist.all_gather(outputs, own, **c.keywords())
     return [work], [(output, c.expected(rank)) for rank, output in enumerate(outputs)]
 
 
@@ -94,33 +94,33 @@ def all_gather_into_tensor(c):
     output, own = c.empty(c.size), c.tensor(c.rank)
     if c.in_place:
         own = output[c.rank * c.count : (c.rank + 1) * c.count].copy_(own)
-    work = dist.all_gather_into_tensor(output, own, **c.how())
+    work = dist.all_gather_into_tensor(output, own, **c.keywords())
     return [work], [(output, torch.cat([c.expected(rank) for rank in range(c.size)]))]
 
 
 def gather(c):
     outputs = [c.empty() for _ in range(c.size)] if c.rank == c.root else None
-    work = dist.gather(c.tensor(c.rank), outputs, group_dst=c.root, **c.how())
+    work = dist.gather(c.tensor(c.rank), outputs, group_dst=c.root, **c.keywords())
     return [work], [(output, c.expected(rank)) for rank, output in enumerate(outputs or [])]
 
 
 def scatter(c):
     inputs = [c.tensor(c.rank, block) for block in range(c.size)] if c.rank == c.root else None
     output = c.empty()
-    work = dist.scatter(output, inputs, group_src=c.root, **c.how())
+    work = dist.scatter(output, inputs, group_src=c.root, **c.keywords())
     return [work], [(output, c.expected(c.root, c.rank))]
 
 
 def all_to_all(c):
     outputs = [c.empty() for _ in range(c.size)]
-    work = dist.all_to_all(outputs, [c.tensor(c.rank, b) for b in range(c.size)], **c.how())
+    work = dist.all_to_all(outputs, [c.tensor(c.rank, b) for b in range(c.size)], **c.keywords())
     return [work], [(output, c.expected(rank, c.rank)) for rank, output in enumerate(outputs)]
 
 
 def all_to_all_single(c):
     data = torch.cat([c.expected(c.rank, block) for block in range(c.size)])
     output = c.empty(c.size)
-    work = dist.all_to_all_single(output, data, **c.how())
+    work = dist.all_to_all_single(output, data, **c.keywords())
     return [work], [(output, torch.cat([c.expected(rank, c.rank) for rank in range(c.size)]))]
 
 

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import itertools
+import json
 import os
 import random
 import shutil
@@ -163,6 +164,11 @@ def write_script(path: Path, body: str) -> str:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return str(path)
+
+
+def json_lines(path: Path) -> list[Any]:
+    """The objects of a file with one a line; none if there is no file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -47,7 +46,7 @@ def read_reports(reports: Path, size: int) -> tuple[list[str], int]:
     ended: list[list[str]] = []
     for rank in range(size):
         path = reports / f"rank{rank}.jsonl"
-        events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        events = processes.json_lines(path)
         started = [e["test"] for e in events if e["event"] == "start"]
         ended.append([e["test"] for e in events if e["event"] == "end"])
         for e in events:

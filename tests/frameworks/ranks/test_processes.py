@@ -1,7 +1,5 @@
 """DataLoader workers beside the group: forked with MPI's state in their memory, and spawned."""
 
-import os
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -46,37 +44,3 @@ def test_training_with_workers(rank, size, method, workers):
     check = torch.tensor([float(rank)])
     dist.all_reduce(check)
     assert check.item() == sum(range(size))
-
-
-@pytest.mark.parametrize("views", [False, True])
-def test_a_forked_child_keeps_the_gradients_of_its_fork(rank, size, views):
-    """A copy-on-write snapshot, as of any memory: neither process sees the other's writes."""
-    model = DDP(new_model(), gradient_as_bucket_view=views)
-    for step in range(2):  # the buckets are rebuilt after the first
-        model.zero_grad()
-        loss_of(model(batch(rank, step))).backward()
-    gradients = [parameter.grad for parameter in model.parameters()]
-    before = [gradient.clone() for gradient in gradients]
-    trained_read, trained_write = os.pipe()
-    cleared_read, cleared_write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            os.read(trained_read, 1)
-            status = 0 if all(map(torch.equal, gradients, before)) else 2
-            for gradient in gradients:
-                gradient.zero_()
-        finally:
-            os.write(cleared_write, b"x")
-            os._exit(status)
-    model.zero_grad(set_to_none=False)
-    loss_of(model(batch(rank, 2))).backward()
-    after = [gradient.clone() for gradient in gradients]
-    assert not any(map(torch.equal, before, after))
-    os.write(trained_write, b"x")
-    os.read(cleared_read, 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert all(map(torch.equal, gradients, after))
-    for end in (trained_read, trained_write, cleared_read, cleared_write):
-        os.close(end)

@@ -28,7 +28,7 @@ def deadlock(folder):
     work.wait()
 
 
-def unnoticed(what):
+def ignored_failure(what):
     """Rank 1 calls another collective ("called") or nothing ("left"); all ranks catch their errors and end as
     if they had succeeded."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=3))
@@ -45,7 +45,7 @@ def unnoticed(what):
         print(f"rank {rank} caught: {error}", flush=True)
 
 
-def first(status):
+def ends_first(status):
     """Rank 0 catches an error of its own and ends long before rank 1, with this status."""
     group = dist.new_group()
     if rank == 0:

@@ -127,17 +127,6 @@ def test_pending_works_wait_no_longer_than_the_timeout(size):
     dist.destroy_process_group(group)
 
 
-def test_waiting_for_pending_works_without_a_hook(size):
-    group = dist.new_group()
-    tensors = [torch.ones(1000) for _ in range(20)]
-    for tensor in tensors:
-        dist.all_reduce(tensor, group=group, async_op=True)
-    group._wait_for_pending_works()
-    for tensor in tensors:
-        same(tensor, torch.full((1000,), float(size)))
-    dist.destroy_process_group(group)
-
-
 def test_timing(size):
     group = dist.new_group()
     backend = backend_of(group)

@@ -4,7 +4,6 @@ import copy
 import inspect
 import threading
 from datetime import timedelta
-from itertools import pairwise
 
 import pytest
 import torch
@@ -23,16 +22,6 @@ def total(group_ranks):
 def all_reduce(rank, group, **arguments):
     tensor = torch.full((50,), float(rank))
     return tensor, dist.all_reduce(tensor, group=group, **arguments)
-
-
-@pytest.fixture
-def pairs(rank, size):
-    """Overlapping groups {0,1}, {1,2}, ... as (members, group) for those with this rank."""
-    made = [((a, b), dist.new_group([a, b])) for a, b in pairwise(range(size))]
-    mine = [(members, group) for members, group in made if rank in members]
-    yield mine
-    for _, group in mine:
-        dist.destroy_process_group(group)
 
 
 @pytest.mark.smoke
@@ -58,13 +47,6 @@ def test_group_with_ranks_in_another_order(rank, size):
     dist.all_gather_object(gathered, dist.get_rank(group), group=group)
     assert gathered == list(range(size))
     dist.destroy_process_group(group)
-
-
-@pytest.mark.smoke
-def test_overlapping_groups(rank, pairs):
-    for members, group in pairs:
-        tensor, _ = all_reduce(rank, group)
-        same(tensor, torch.full((50,), total(members)))
 
 
 @pytest.mark.smoke

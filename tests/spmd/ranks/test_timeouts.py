@@ -53,7 +53,7 @@ def test_set_timeout(size, timeout):
     group = dist.new_group()
     group.set_timeout(timeout)
     tensor = torch.ones(3)
-    dist.all_reduce(tensor, group=group)
+    dist.all_reduce(tensor, group=group, async_op=True)
     group._wait_for_pending_works()
     same(tensor, torch.full((3,), float(size)))
     dist.destroy_process_group(group)
