@@ -24,7 +24,7 @@ from .rank_command import mpi_gdr
 
 PROGRESS = re.compile(r"@progress (\d+) (\d+) (.*)$")
 SECONDS_TO_END = 5  # a launcher's time to end its ranks
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+TERMINATING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _prctl = ctypes.CDLL(None).prctl
 
@@ -37,7 +37,7 @@ def terminate_with_parent(parent: int) -> None:
 
 
 @contextlib.contextmanager
-def started(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen[str]]:
+def running_job(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen[str]]:
     """Runs `mpi-gdr run ARGUMENTS` without standard input. Leaving the block waits for the job; an exception
     in it, such as a signal's, ends the job."""
     with raise_on_signals():
@@ -54,16 +54,16 @@ def started(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen
             yield job
             job.wait()
         except BaseException:
-            end(job)
+            terminate(job)
             raise
         finally:
             if job.stdout:
                 job.stdout.close()
 
 
-def end(job: subprocess.Popen[str]) -> None:
+def terminate(job: subprocess.Popen[str]) -> None:
     """Ends the launcher, which ends its ranks on all nodes; then kills the rest on this node."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in TERMINATING_SIGNALS}
     if job.stdout:  # a launcher that blocks in a write would not end its ranks
         threading.Thread(target=job.stdout.read, daemon=True).start()
     try:
@@ -102,11 +102,11 @@ def status_of(job: subprocess.Popen[str]) -> int:
 
 def run(arguments: Sequence[str], env: Mapping[str, str] | None = None, bar: Bar | None = None) -> int:
     """Runs `mpi-gdr run ARGUMENTS` and returns its exit status. Forwards its output, except what a launcher
-    prints once end() ends it. The ranks' report_progress() moves the bar."""
+    prints once terminate() ends it. The ranks' report_progress() moves the bar."""
     errors = subprocess.STDOUT if bar else None  # the bar would overwrite its lines
     with (
         bar or contextlib.nullcontext(),
-        started(arguments, env=env, stdout=subprocess.PIPE, stderr=errors) as job,
+        running_job(arguments, env=env, stdout=subprocess.PIPE, stderr=errors) as job,
     ):
         for line in job.stdout or ():
             if bar is None:

@@ -39,9 +39,9 @@ def shortage(env: Mapping[str, str]) -> str | None:
     enough = soft == resource.RLIM_INFINITY or soft >= needed or hard == resource.RLIM_INFINITY
     if enough or hard >= needed - OTHERS + files_of(host):
         return None
-    who = "this process" if host == os.getpid() else f"torchrun's agent (pid {host})"
+    owner = "this process" if host == os.getpid() else f"torchrun's agent (pid {host})"
     return (
-        f"{who} hosts the store of a job of {needed - OTHERS} ranks and may open {hard} files, expected at "
+        f"{owner} hosts the store of a job of {needed - OTHERS} ranks and may open {hard} files, expected at "
         f"least {needed}: raise the limit on open files before the job starts (`ulimit -n {needed}`, or "
         "LimitNOFILE= and /etc/security/limits.conf)"
     )

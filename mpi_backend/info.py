@@ -128,9 +128,9 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
     bad, report["warnings"] = remove_invalid_variables(_C.env_problems(), os.environ)
     report["errors"] = [f"{text}; treated as not set below" for text in bad]
 
-    def part(ask: Callable[[], None]) -> None:
+    def collect_part(query: Callable[[], None]) -> None:
         try:
-            ask()
+            query()
         except (RuntimeError, ValueError) as error:
             report["errors"].append(str(error))
 
@@ -154,14 +154,14 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
 
     if init:
         rank_and_size = (placement.rank, placement.size) if placement else (0, 1)
-        part(lambda: _C.init_mpi_from_launcher(*rank_and_size, 60.0))
+        collect_part(lambda: _C.init_mpi_from_launcher(*rank_and_size, 60.0))
     mpi = report["mpi"] = _C.mpi_info()
     report["mpi_library_is"] = MPI.origin
     report["network"] = network(mpi, os.environ, init)
-    part(kernels)
-    part(cuda)
-    part(variables)
-    part(algorithms)
+    collect_part(kernels)
+    collect_part(cuda)
+    collect_part(variables)
+    collect_part(algorithms)
     return report
 
 

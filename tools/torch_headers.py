@@ -81,14 +81,14 @@ def headers(version: str, folder: Path) -> Path:
     """Fetches the headers unless `folder` has them. Returns the release's torch/include."""
     target = folder / version
     if not target.exists():
-        fresh = folder / f"{version}.new"
-        shutil.rmtree(fresh, ignore_errors=True)
+        partial = folder / f"{version}.new"
+        shutil.rmtree(partial, ignore_errors=True)
         url = wheel_address(version)
         # pip also finds wheels in folders (find-links).
         local = urllib.request.url2pathname(url.removeprefix("file://")) if url.startswith("file:") else None
         with zipfile.ZipFile(local or io.BufferedReader(RemoteFile(url), 1 << 20)) as wheel:
             members = [member for member in wheel.infolist() if member.filename.startswith(HEADERS)]
             for member in sorted(members, key=lambda m: m.header_offset):
-                wheel.extract(member, fresh)
-        fresh.rename(target)
+                wheel.extract(member, partial)
+        partial.rename(target)
     return target / HEADERS

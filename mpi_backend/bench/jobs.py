@@ -39,7 +39,9 @@ def run_job(ranks: int, arguments: Sequence[str]) -> dict[str, Any]:
     job = rank_command.command_of_job(ranks, "bench", words)
     backend = arguments[arguments.index("--backend") + 1] if "--backend" in arguments else "mpi-gdr"
     environment = rank_command.environment_of_job(backend)
-    with child_job.started(job, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with child_job.running_job(
+        job, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         output, errors = process.communicate()
     report = selftest.last_json(output)
     if process.returncode != 0 or report is None:

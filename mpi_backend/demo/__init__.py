@@ -75,7 +75,7 @@ def run_jobs(ranks: int, steps: int) -> int:
 def run_job(backend: str, ranks: int, steps: int) -> tuple[Result | None, int]:
     """Rank 0's result, None if it reported none, and the job's exit status."""
     words = ["--steps", str(steps), "--backend", backend, "--json"]
-    started = child_job.started(
+    started = child_job.running_job(
         rank_command.command_of_job(ranks, "demo", words),
         env=rank_command.environment_of_job(backend),
         stdout=subprocess.PIPE,

@@ -71,7 +71,7 @@ class Job:
             return 0
         return min(calls) if calls else -1
 
-    def stuck(self, rank: int, entry: Entry) -> bool:
+    def is_stuck(self, rank: int, entry: Entry) -> bool:
         """It failed, or had waited longer than the patience when the log was written."""
         if "error" in entry:
             return True
@@ -145,7 +145,7 @@ def _collectives(job: Job, group: Group) -> Finding | None:
             return Finding(time, sorted(divergent), where + "different calls: " + "; ".join(texts))
         if kind_error := _splits_error(group, callers):
             return Finding(time, sorted(callers), where + kind_error)
-        stuck = [rank for rank, entry in callers.items() if job.stuck(rank, entry)]
+        stuck = [rank for rank, entry in callers.items() if job.is_stuck(rank, entry)]
         if not stuck:
             continue
         call = call_text(callers[stuck[0]])
@@ -153,10 +153,10 @@ def _collectives(job: Job, group: Group) -> Finding | None:
         if absent:
             text = f"{ranks_text(absent)} never called {call}, in which {ranks_text(stuck)} waited"
             return Finding(time, absent, where + text + _last_calls(group, absent))
-        undumped = [rank for rank in group.ranks if rank not in job.dumps]
-        if undumped:
-            text = f"{ranks_text(stuck)} stuck in {call}; {ranks_text(undumped)} wrote no log"
-            return Finding(time, undumped, where + text)
+        without_log = [rank for rank in group.ranks if rank not in job.dumps]
+        if without_log:
+            text = f"{ranks_text(stuck)} stuck in {call}; {ranks_text(without_log)} wrote no log"
+            return Finding(time, without_log, where + text)
         phases = defaultdict(list)
         for rank in stuck:
             phases[_phase(callers[rank])].append(rank)
@@ -202,7 +202,7 @@ def _messages(job: Job) -> list[Finding]:
     for (key, sends), entry in table.items():
         uid, source, destination, tag, number = key
         rank, peer = (source, destination) if sends else (destination, source)
-        if not job.stuck(rank, entry):
+        if not job.is_stuck(rank, entry):
             continue
         verb, other = ("sends", "receives") if sends else ("receives", "sends")
         toward = f"to rank {peer}" if sends else (f"from rank {peer}" if peer >= 0 else "from any rank")

@@ -143,10 +143,10 @@ def lines_of(topic: str, finding: Finding) -> list[str]:
 
 def lines_of_other_rank(site: Site, found: Found) -> list[str]:
     """Remarks and errors of a rank other than 0, with its host."""
-    who = f"rank {site.job.rank} ({site.host}): "
+    prefix = f"rank {site.job.rank} ({site.host}): "
     # Rank 0 reports what is alike on all ranks.
     return [
-        who + " ".join(line.strip() for line in lines_of(topic, finding)) + "\n"
+        prefix + " ".join(line.strip() for line in lines_of(topic, finding)) + "\n"
         for topic, finding in found
         if finding.level in ("remark", "bad") and not finding.of_job
     ]

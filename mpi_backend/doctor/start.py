@@ -86,16 +86,16 @@ def check_launcher(site: Site) -> Iterator[Finding]:
     env, launcher = site.env, site.job.launcher
     open_mpi = is_open_mpi(site.mpi)
     if launcher == TORCHRUN or (launcher is None and {"RANK", "WORLD_SIZE"} <= set(env)):
-        who = launcher or "RANK and WORLD_SIZE without a launcher"
+        starter = launcher or "RANK and WORLD_SIZE without a launcher"
         if open_mpi and site.job.size > 1:
             yield Finding(
                 "bad",
-                f"{who}: Open MPI starts only under its own launcher",
+                f"{starter}: Open MPI starts only under its own launcher",
                 advice=f"start with `mpi-gdr run -n {site.job.size} train.py`",
                 page=WHICH_WAY,
             )
         else:
-            yield Finding("good", f"{who}: MPI starts over torch's store")
+            yield Finding("good", f"{starter}: MPI starts over torch's store")
         return
     sentence = launchers.explain_mismatch(env, env.get("RANK"), env.get("WORLD_SIZE"), "train.py")
     if launcher is None:

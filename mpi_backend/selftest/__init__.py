@@ -196,7 +196,7 @@ def run_all_algorithms(n: int, argv: list[str], as_json: bool) -> int:
             status = max(status, run_job(n, argv, environment))
             continue
         job = rank_command.command_of_job(n, "selftest", argv)
-        with child_job.started(job, env=environment, stdout=subprocess.PIPE) as process:
+        with child_job.running_job(job, env=environment, stdout=subprocess.PIPE) as process:
             output, _ = process.communicate()
         status = max(status, child_job.status_of(process))
         reports.append(last_json(output) or {"ok": False, "forced": variables, "error": "no report"})

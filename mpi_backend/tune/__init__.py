@@ -180,7 +180,7 @@ def run_job(
     words = ["--time", str(options.time / len(options.ranks)), "--result", str(out)]
     words += ["-b", str(options.minbytes), "-e", str(options.maxbytes), "-f", str(options.stepfactor)]
     words += ["--collectives", ",".join(options.collectives), "--dtypes", ",".join(options.dtypes)]
-    started = child_job.started(
+    started = child_job.running_job(
         rank_command.command_of_job(ranks, "tune", words),
         env={**environment, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -231,9 +231,9 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult
         print(text, end="")
         return 0
     path = Path(options.out)
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text)
-    os.replace(fresh, path)
+    partial = path.with_name(path.name + ".new")
+    partial.write_text(text)
+    os.replace(partial, path)
     if options.json != "-":
         for line in summary(results, choices, options.native_order):
             print(line)

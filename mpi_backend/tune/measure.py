@@ -135,7 +135,7 @@ def measure_case(case: Case, groups: Groups, rank: int, ranks: int, seconds: flo
             candidates[wanted] = group
     built_in = backend_of(dist.group.WORLD).algorithm(case.collective, count, type_name)
     operation = OPERATIONS[case.collective](rank, ranks, count, dtype)
-    samples = race(operation, candidates, built_in, case.whole >= REWRITE_BYTES, seconds)
+    samples = measure_candidates(operation, candidates, built_in, case.whole >= REWRITE_BYTES, seconds)
     return {
         "collective": case.collective,
         "dtype": case.dtype,
@@ -148,7 +148,7 @@ def measure_case(case: Case, groups: Groups, rank: int, ranks: int, seconds: flo
     }
 
 
-def race(
+def measure_candidates(
     operation: Operation, candidates: dict[str, ProcessGroup], keep: str, rewrite: bool, seconds: float
 ) -> dict[str, list[float]]:
     """Runs rounds, each with a turn for every candidate, until a rank's time is up. Returns the time of each

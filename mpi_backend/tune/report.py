@@ -27,10 +27,10 @@ def summary(results: list[JobResult], curves: list[Curve], library_order: bool) 
             for _, end, algorithm in curve.segments()
         )
         lines.append(f"{curve.collective:<16}{curve.ranks:>5}  {curve.dtype:<9} {text:<28} {choice}")
-    return [*lines, *left_out(curves, library_order)]
+    return [*lines, *faster_but_not_allowed(curves, library_order)]
 
 
-def left_out(curves: list[Curve], library_order: bool) -> list[str]:
+def faster_but_not_allowed(curves: list[Curve], library_order: bool) -> list[str]:
     """Curves where the library's own reduction is faster but not allowed."""
     lines = []
     for curve in curves:

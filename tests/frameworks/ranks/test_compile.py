@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def reset_compiler():
     torch._dynamo.reset()
 
 
