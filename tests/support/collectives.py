@@ -11,12 +11,12 @@ WHOLE = ["all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "send_recv
 
 
 class Call:
-    """One call on this rank. Its subclass sets rank, size, count, dtype, root, shift, in_place, asynchronous.
+    """One call on this rank. Its subclass sets group, rank, size, count, dtype, root, shift, in_place,
+    asynchronous and reduce_op.
 
     `rank`, `root`: in the group. `count`: elements of a block, or of a tensor without blocks.
     """
 
-    group = None  # the default group
     parts = 2  # of a coalesced call
     FILL = 4  # a value that no input has
     keeps_inputs = True  # c10d leaves it open whether reduce() changes those of ranks other than the root

@@ -130,6 +130,8 @@ def reduced(dtype, op, count, size, block):
 class Case(Call):
     """One row of the grid on this rank; `root` and `shift` vary with it."""
 
+    group = None  # the default one
+
     def __init__(self, row, rank, size, root=None):
         self.__dict__.update(row)
         self.rank, self.size, self.count = rank, size, block_count(row, size)
