@@ -192,10 +192,12 @@ test-clients: $(VENV)/.package
 CTEST := $(BIN)/ctest --output-on-failure --timeout 1200 --parallel 3
 
 # Replaced by poisoned, consumed, resolved, Signal, Wait, zero_copy, ChainedCall, explain_mismatch and why_unavailable.
-RETIRED := spoiled|heeded|located|locate|Notify|Await|[a-z_]+_direct|StagedCall|StagedExecution|objection|hindrance
+RETIRED := spoiled|heeded|located|locate|Notify|Await|[a-z_]+_direct|StagedCall|StagedExecution|objection|hindrance|$\
+  keeps_to_memory|take_leave_of_[a-z]+|shares_the_age_[a-z_]+|wants_none|settle_kernel_copies|begin_with_a_message|$\
+  all_say_so|meet_root|meet_after_init|show_counts|run_awaits|write_alone|ends_here|owed_|land_locked
 # In identifiers only, also as parts. The names that are exempt belong to the watch of peers, or to others' interfaces.
 RETIRED_PARTS := hears?|heard|tells?|told|knows?|whom|believe[sd]?|strangers?|lingers?|lets?|somebody|nobody|whoever|says?|said
-EXEMPT := all_say_so|heard_|tell_failures|linger|goodbyes|watched_ranks|(board|heartbeat|lifeline|liveness|peer_watch)\.|torch_headers
+EXEMPT := tell_failures|linger|goodbyes|watched_ranks|(board|heartbeat|lifeline|liveness|peer_watch)\.|torch_headers
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

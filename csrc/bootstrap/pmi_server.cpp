@@ -106,7 +106,7 @@ PmiServer& PmiServer::start(PmiServerOptions options) {
   exit_server = server;
   std::atexit([] { exit_server->finish_at_exit(); });
   quiet_thread("mpigdr-pmi", [server] {
-    server->options_.launcher >= 0 ? server->pass_on() : server->serve();
+    server->options_.launcher >= 0 ? server->relay() : server->serve();
     ::shutdown(server->server_, SHUT_RDWR);  // the library must not wait for an answer
   }).detach();
   return *server;
@@ -164,7 +164,7 @@ void PmiServer::serve() {
   }
 }
 
-void PmiServer::pass_on() {
+void PmiServer::relay() {
   const int ends[] = {server_, options_.launcher};
   const auto pass = [&](int from) {
     const std::lock_guard<std::mutex> busy(busy_);

@@ -51,7 +51,7 @@ class PmiServer {
  private:
   PmiServer(PmiServerOptions options, int client, int server);
   void serve();
-  void pass_on();
+  void relay();
   std::string answer(const std::string& line);
   void barrier();
   void watch_for_abort();

@@ -36,7 +36,7 @@ std::set<std::string> mpich_files() {
 }
 
 // True if /dev/shm is as new as this PID namespace. False on kernels without birth times.
-bool shares_the_age_of_its_container() {
+bool container_owns_shared_memory() {
   struct statx made{};
   if (::statx(AT_FDCWD, "/dev/shm", 0, STATX_BTIME, &made) != 0 || !(made.stx_mask & STATX_BTIME))
     return false;
@@ -91,7 +91,7 @@ std::string explain_shared_memory_shortage(const std::vector<int>& node_of_rank,
 }
 
 std::string unshared_memory() {
-  if (mpich_files().empty() || !shares_the_age_of_its_container() || sees_another_rank()) return "";
+  if (mpich_files().empty() || !container_owns_shared_memory() || sees_another_rank()) return "";
   return "this rank is in a container with its own /dev/shm, where MPI looks for the other ranks that the "
          "launcher started on this host. Let the containers share /dev/shm (docker --ipc=host, "
          "apptainer without --contain), or set MASTER_ADDR and MASTER_PORT for all ranks: MPI then starts "

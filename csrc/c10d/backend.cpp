@@ -49,8 +49,8 @@ std::string MpiBackend::algorithm(const CollectiveSpec& spec) {
   });
 }
 
-OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions& options,
-                                   const std::shared_ptr<StreamResult>& result) {
+OperationPtr MpiBackend::submit(TensorCall& call, IssueOptions& options,
+                                const std::shared_ptr<StreamResult>& result) {
   if (!described_.exchange(true, std::memory_order_relaxed)) group_->describe(getGroupDesc());
   options.name = call.name;
   options.detail = std::move(call.detail);
@@ -65,8 +65,8 @@ OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions& options,
   options.keepalive = std::make_shared<decltype(std::tuple(result, call.held, call.kept))>(
       result, std::move(call.held), std::move(call.kept));
   if (call.streams)
-    return call.is_message() ? hand_over_messages(call, options, *result)
-                             : hand_over_collectives(call, options, *result);
+    return call.is_message() ? submit_messages(call, options, *result)
+                             : submit_collectives(call, options, *result);
   options.background = call.async;
   return group_->issue(std::move(call.calls), std::move(options));
 }
@@ -95,7 +95,7 @@ void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions& options, b
     };
 #endif
   if (call.on_accelerator() && !call.is_message()) share_devices(call);
-  OperationPtr operation = hand_over(call, options, result);
+  OperationPtr operation = submit(call, options, result);
   if (call.extensions) extensions_.issued(operation, call.extensions);
   if (accelerator) {
     std::lock_guard lock(mutex_);
@@ -285,7 +285,7 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
              "expected one device");
       group_->check(collectives.calls, collectives.name);  // before anything is sent
       IssueOptions first = messages.described();
-      options.join = hand_over(messages, first, result);
+      options.join = submit(messages, first, result);
       std::move(messages.epilogues.begin(), messages.epilogues.end(), std::back_inserter(call.epilogues));
     }
     issue(*block->work, call, options, collectives.accelerator || messages.accelerator, std::move(result));

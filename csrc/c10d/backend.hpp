@@ -156,13 +156,12 @@ class MpiBackend : public c10d::Backend {
   WorkPtr run(TensorCall&& call);
   bool returns_works() const;
   // Issues the call; on a device also its epilogues, and `result` records where the results will be.
-  OperationPtr hand_over(TensorCall& call, IssueOptions& options,
-                         const std::shared_ptr<StreamResult>& result);
-  OperationPtr hand_over_collectives(TensorCall& call, IssueOptions& options, StreamResult& result);
+  OperationPtr submit(TensorCall& call, IssueOptions& options, const std::shared_ptr<StreamResult>& result);
+  OperationPtr submit_collectives(TensorCall& call, IssueOptions& options, StreamResult& result);
   // Records the call into the graph that the current stream is captured into, or throws.
   WorkPtr capture(TensorCall call);
-  OperationPtr hand_over_messages(TensorCall& call, IssueOptions& options, StreamResult& result);
-  // Calls hand_over() and binds `work`. `accelerator`: some tensor, joined messages' too, is not on the host.
+  OperationPtr submit_messages(TensorCall& call, IssueOptions& options, StreamResult& result);
+  // Calls submit() and binds `work`. `accelerator`: some tensor, joined messages' too, is not on the host.
   void issue(MpiWork& work, TensorCall& call, IssueOptions& options, bool accelerator,
              std::shared_ptr<StreamResult> result);
   // Before the first collective on an accelerator: tries messages of device memory, and sets up NCCL inside a
@@ -177,7 +176,7 @@ class MpiBackend : public c10d::Backend {
   // Returns each rank's value, by rank. Blocks.
   template <typename T>
   std::vector<T> all_gather_on_host(const T& own);
-  bool all_say_so(bool own);
+  bool all_ranks_agree(bool own);
   // "rank 2: ..." of the first rank whose reason is not empty, cut to 239 bytes; "": none. Blocks.
   std::string first_reason(const std::string& own);
   // Blocks until collectives on an accelerator, and messages that streams wait for, are over and copied back.

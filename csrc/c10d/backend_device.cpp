@@ -70,7 +70,7 @@ std::vector<T> MpiBackend::all_gather_on_host(const T& own) {
   return buffers->all;
 }
 
-bool MpiBackend::all_say_so(bool own) {
+bool MpiBackend::all_ranks_agree(bool own) {
   bool all = true;
   for (const char one : all_gather_on_host<char>(own)) all &= one != 0;
   return all;
@@ -113,7 +113,7 @@ void MpiBackend::share_devices(const TensorCall& call) {
            " on a device, or the first that NCCL does not carry, which blocks: run one of it "
            "before the capture");
     // A wait for the device would wait for the message, which the peer may send only after this call.
-    if (!all_say_so(!Gate::any_holds_a_stream())) return;  // on all ranks, until a later call
+    if (!all_ranks_agree(!Gate::any_holds_a_stream())) return;  // on all ranks, until a later call
   }
   if (tries) try_messages(call);
   if (first && shares && share_library(call, inside ? topology : nullptr)) {
@@ -186,7 +186,7 @@ bool MpiBackend::share_library(const TensorCall& call, const Topology* inside) {
       }
       if (!alone) fail(ErrorCode::System, "another rank uses ", call.streams->where().str(), ", too");
     });
-    alone = all_say_so(alone);
+    alone = all_ranks_agree(alone);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     if (reason.empty())
       reason = step([&] {
@@ -220,7 +220,7 @@ bool MpiBackend::share_library(const TensorCall& call, const Topology* inside) {
 }
 
 void MpiBackend::try_messages(const TensorCall& call) {
-  if (!all_say_so(call.streams && call.streams->sees_messages_in_order())) return;
+  if (!all_ranks_agree(call.streams && call.streams->sees_messages_in_order())) return;
   std::shared_ptr<Group> group;  // of its own, because its operations may fail
   std::string why =
       "the MPI library accepts addresses of the device, but its messages did not progress while a stream "
@@ -233,7 +233,7 @@ void MpiBackend::try_messages(const TensorCall& call) {
       moved = false;
       why = e.what();
     }
-    all = all && all_say_so(moved);
+    all = all && all_ranks_agree(moved);
   };
   agree([&] {
     auto options = c10::make_intrusive<Options>(*options_);
@@ -247,7 +247,7 @@ void MpiBackend::try_messages(const TensorCall& call) {
     agree([&] { return trial->run(*group); });
   }
   if (all) call.streams->pass_addresses();
-  const bool whole = all_say_so(group && !group->failed());
+  const bool whole = all_ranks_agree(group && !group->failed());
   if (group) {
     if (!whole) group->engine().abort(*group, "the trial failed on another rank");
     group->engine().close(*group);
@@ -281,17 +281,17 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
     }
   };
   // Ranks of one device take memory from each other: all empty their caches before any tries again.
-  if (!all_say_so(make_node()) && all_say_so(empty_torch_cache(call))) make_node();
+  if (!all_ranks_agree(make_node()) && all_ranks_agree(empty_torch_cache(call))) make_node();
   const std::vector<ipc::Ticket> all_tickets = all_gather_on_host(ticket);
   std::vector<ipc::Ticket> tickets;
   for (const int r : members) tickets.push_back(all_tickets[static_cast<std::size_t>(r)]);
-  const bool attached = ticket.file >= 0 && node->attach(tickets, why), all = all_say_so(attached);
+  const bool attached = ticket.file >= 0 && node->attach(tickets, why), all = all_ranks_agree(attached);
   if (all) {
     group_->share_devices(node);
   } else {
     // Not freed before all ranks have unmapped it.
-    const bool free = all_say_so(!node || node->detach());
-    if (node && free) node->take_back();
+    const bool free = all_ranks_agree(!node || node->detach());
+    if (node && free) node->reclaim();
   }
   if (!attached)
     report_messages(group_->name(), call, why);
@@ -309,8 +309,7 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
     });
 }
 
-OperationPtr MpiBackend::hand_over_collectives(TensorCall& call, IssueOptions& options,
-                                               StreamResult& result) {
+OperationPtr MpiBackend::submit_collectives(TensorCall& call, IssueOptions& options, StreamResult& result) {
   const DeviceStreams& on = *call.streams;
   const c10::Stream caller = on.current();
   const std::unique_ptr<DeviceQueue> queue = on.queue(caller);
@@ -350,7 +349,7 @@ MpiBackend::WorkPtr MpiBackend::capture(TensorCall call) {
   return work;
 }
 
-OperationPtr MpiBackend::hand_over_messages(TensorCall& call, IssueOptions& options, StreamResult& result) {
+OperationPtr MpiBackend::submit_messages(TensorCall& call, IssueOptions& options, StreamResult& result) {
   const DeviceStreams& on = *call.streams;
   const c10::Stream caller = on.current();
   group_->check(call.calls, call.name);  // before anything is submitted

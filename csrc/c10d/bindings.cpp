@@ -135,7 +135,7 @@ Reports<"EnvVariable"> env_table() {
     table.append(py::dict("name"_a = v.name, "default"_a = v.default_value, "allowed"_a = v.allowed,
                           "description"_a = v.description, "value"_a = v.value,
                           "source"_a = v.from_environment ? "environment" : "default",
-                          "expert"_a = v.readers == Env::Readers::Experts,
+                          "expert"_a = v.audience == Env::Audience::Experts,
                           "equal"_a = v.ranks != Env::Ranks::Any));
   return table;
 }

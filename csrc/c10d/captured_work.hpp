@@ -27,7 +27,7 @@ class CapturedWork : public c10d::Work {
   // Kept memory is not reused before the capture is over.
   ~CapturedWork() override {
     try {
-      result_->leave_to(result_->streams().captured());
+      result_->release_to(result_->streams().captured());
     } catch (const std::exception&) {  // the device's runtime has ended
     }
   }

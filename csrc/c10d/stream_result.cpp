@@ -54,7 +54,7 @@ void StreamResult::order(const c10::Stream& consumer) {
   if (arrived_) return arrived_->block(consumer);
   gate_->wait(*streams_->queue(consumer));
   // Else the allocator could reuse kept memory before the copies on another stream end.
-  if (consumer != home_) record_stream(kept_, consumer);
+  if (consumer != call_stream_) record_stream(kept_, consumer);
   {
     const c10::StreamGuard guard(consumer);
     for (auto& arrival : arrivals_) arrival();
@@ -71,7 +71,7 @@ void StreamResult::wait() {
   order(consumer);
   awaited_ = true;
   // The stream of the call reuses freed memory, so that stream must have waited.
-  if (consumer != home_) return;
+  if (consumer != call_stream_) return;
   // Keeps memory of the arena: other ranks use it until the operation completes, or longer if it fails.
   const auto theirs = std::partition(kept_.begin(), kept_.end(), [](const at::Tensor& tensor) {
     return ipc::DeviceArena::find(tensor.storage().data()) != nullptr;
@@ -91,20 +91,20 @@ c10::Stream StreamResult::order_results() {
   return streams_->futures();
 }
 
-void StreamResult::land_locked() {
+void StreamResult::copy_message_locked() {
   if (gate_ && !arrived_) order(streams_->departures());
 }
 
-void StreamResult::land() {
+void StreamResult::copy_message() {
   const std::lock_guard lock(mutex_);
-  land_locked();
+  copy_message_locked();
 }
 
 bool StreamResult::query() {
   const std::lock_guard lock(mutex_);
   for (const auto& event : computed_)
     if (!event->query()) return false;
-  land_locked();
+  copy_message_locked();
   return !arrived_ || arrived_->query();
 }
 
@@ -112,7 +112,7 @@ void StreamResult::synchronize() {
   std::vector<std::shared_ptr<c10::Event>> events;  // waited for without the lock
   {
     const std::lock_guard lock(mutex_);
-    land_locked();
+    copy_message_locked();
     events = computed_;
     if (arrived_) events.push_back(arrived_);
   }
@@ -125,7 +125,7 @@ void StreamResult::release() {
   done.swap(kept_);
 }
 
-void StreamResult::leave_to(const c10::Stream& stream) {
+void StreamResult::release_to(const c10::Stream& stream) {
   std::vector<at::Tensor> done;
   {
     const std::lock_guard lock(mutex_);

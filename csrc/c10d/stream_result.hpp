@@ -20,7 +20,7 @@ class StreamResult {
  public:
   // On the issuing thread, with its stream current.
   explicit StreamResult(std::shared_ptr<DeviceStreams> streams)
-      : streams_(std::move(streams)), home_(streams_->current()) {}
+      : streams_(std::move(streams)), call_stream_(streams_->current()) {}
 
   // --- during the issue ---
   // Part of the results: what `stream` holds now.
@@ -37,21 +37,21 @@ class StreamResult {
   bool awaited();  // wait() was called
   // Returns a stream of ours, ordered behind the results, without blocking. Messages: after the host's part.
   c10::Stream order_results();
-  void land();   // after the host's part: copies the message if no stream has
-  bool query();  // after the host's part: whether the device has the results
+  void copy_message();  // after the host's part: copies the message if no stream has
+  bool query();         // after the host's part: whether the device has the results
   void synchronize();
   void release();
   // Releases kept memory; not reused before `stream` has done its work.
-  void leave_to(const c10::Stream& stream);
+  void release_to(const c10::Stream& stream);
   const DeviceStreams& streams() const { return *streams_; }
 
  private:
   // With mutex_. Orders `consumer` behind the results; does not block.
   void order(const c10::Stream& consumer);
-  void land_locked();
+  void copy_message_locked();
 
   const std::shared_ptr<DeviceStreams> streams_;
-  const c10::Stream home_;
+  const c10::Stream call_stream_;
   std::mutex mutex_;  // all below
   std::vector<std::shared_ptr<c10::Event>> computed_;
   std::shared_ptr<c10::Event> arrived_;  // null: not copied yet

@@ -63,7 +63,7 @@ bool TensorCall::adjacent(at::TensorList tensors) const {
 }
 
 // With the host fallback ATen copies on the caller's stream in both directions, and waits for it.
-at::Tensor TensorCall::stand_in(at::IntArrayRef sizes, const at::Tensor& like) const {
+at::Tensor TensorCall::allocate_contiguous(at::IntArrayRef sizes, const at::Tensor& like) const {
   at::TensorOptions options = like.options().memory_format(at::MemoryFormat::Contiguous);
   // Pinned: a GPU copies it directly.
   if (!streams) options = options.device(at::kCPU).pinned_memory(like.is_cuda());
@@ -93,7 +93,7 @@ const void* TensorCall::readable(at::TensorList tensors) {
   keep(tensors);
   if (adjacent(tensors)) return tensors[0].const_data_ptr();
   const std::vector<at::Tensor> sources = all_copyable(tensors);
-  const at::Tensor flat = held.emplace_back(stand_in({elements(sources)}, sources[0]));
+  const at::Tensor flat = held.emplace_back(allocate_contiguous({elements(sources)}, sources[0]));
   copy_data(parts_of(flat, sources), sources);
   return flat.const_data_ptr();
 }
@@ -103,7 +103,7 @@ void* TensorCall::writable(at::TensorList tensors, bool keeps) {
   if (adjacent(tensors)) return tensors[0].data_ptr();
   for (const at::Tensor& t : tensors) check_writable(t, name);
   std::vector<at::Tensor> targets = all_copyable(tensors);
-  const at::Tensor flat = held.emplace_back(stand_in({elements(targets)}, targets[0]));
+  const at::Tensor flat = held.emplace_back(allocate_contiguous({elements(targets)}, targets[0]));
   if (keeps) copy_data(parts_of(flat, targets), targets);
   epilogues.push_back([targets = std::move(targets), flat, on = epilogue_stream(tensors[0])] {
     const c10::OptionalStreamGuard guard(on);
@@ -158,7 +158,7 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
   } else {
     // A strided copy allocates memory on a stream that waits for the message: if that waits for the device,
     // and the message for a later call, both hang.
-    held.push_back(stand_in(on_device.sizes(), on_device));
+    held.push_back(allocate_contiguous(on_device.sizes(), on_device));
     arrivals.push_back([=, whole = held.back()] {
       copy_data(whole, *bounce, kNonBlocking);
       copy_data(on_device, whole, kNonBlocking);

@@ -72,7 +72,7 @@ struct TensorCall {
   bool usable(const at::Tensor& tensor) const;  // as it is
   bool adjacent(at::TensorList tensors) const;  // usable and contiguous
   void note_device(const at::Tensor& tensor);   // throws if there are several
-  at::Tensor stand_in(at::IntArrayRef sizes, const at::Tensor& like) const;
+  at::Tensor allocate_contiguous(at::IntArrayRef sizes, const at::Tensor& like) const;
   void keep(at::TensorList tensors);
   std::optional<c10::Stream> epilogue_stream(const at::Tensor& tensor) const;
 

@@ -59,7 +59,7 @@ void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> ep
   if (result_)
     operation_->on_finished([op = operation_, result = result_] {
       if (op->error()) return device_operation_failed(op);
-      result->land();
+      result->copy_message();
       result->release();
     });
   // The span ends with the operation, not when a caller looks.

@@ -128,7 +128,7 @@ void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, co
                " have entered it");
     } else if (kind.output == Contents::Splits) {
       expect_splits(run, specs, spec.rank);
-    } else if (kind.root == Root::Takes && spec.rank != spec.root) {
+    } else if (kind.root == Root::Receives && spec.rank != spec.root) {
       continue;
     } else if (kind.reduces) {
       expect_reduction(run, spec, whole, index, claims);

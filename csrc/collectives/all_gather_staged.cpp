@@ -14,7 +14,7 @@ void all_gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const
       return tuning.in_place ? writer.mirror(there, block) : there;
     };
     writer.copy(room(own), own);
-    meet(writer, spec);
+    barrier(writer, spec);
     for (int k = 0; k < spec.size; ++k) {
       const int r = wrap(spec.rank + k, spec.size);
       const Slice dst = chunks.chunk(blocks.at(Buffer::Output, r), i);
@@ -22,7 +22,7 @@ void all_gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const
       writer.copy(dst, r == spec.rank ? own : of(room(theirs), r));
     }
   }
-  if (tuning.in_place) meet(writer, spec);
+  if (tuning.in_place) barrier(writer, spec);
 }
 
 }  // namespace mpi_gdr::collectives

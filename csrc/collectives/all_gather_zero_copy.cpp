@@ -7,7 +7,7 @@ namespace mpi_gdr::collectives {
 void all_gather_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
   const Slice own{Buffer::Input, 0, blocks.count(spec.rank)}, block = blocks.at(Buffer::Output, spec.rank);
-  meet(writer, spec);
+  barrier(writer, spec);
   copy_to_all(writer, block, own, spec, tuning);
   writer.round();
   writer.signal();

@@ -6,7 +6,7 @@
 namespace mpi_gdr::collectives {
 namespace {
 
-constexpr std::size_t kAlone = std::size_t{4} << 20;  // bytes: longer blocks use lane 0 only
+constexpr std::size_t kOneLane = std::size_t{4} << 20;  // bytes: longer blocks use lane 0 only
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void exchange_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const
   const auto& [sent, received] = blocks;
   const int lanes = std::min(tuning.max_lanes, p - 1);
   const auto lane_of = [&](int step, const Slice& block) {
-    return block.count * item_size(spec.dtype) < kAlone ? (step - 1) % lanes : 0;
+    return block.count * item_size(spec.dtype) < kOneLane ? (step - 1) % lanes : 0;
   };
   for (int lane = 0; lane < lanes; ++lane) {
     writer.lane();

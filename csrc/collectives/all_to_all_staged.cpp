@@ -27,7 +27,7 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
   for (std::uint64_t r = 0; r < p; ++r)
     for (const std::uint64_t count : {sent[r].count, received[r].count})
       if (r != rank && count < longest) most = std::max(most, count);
-  // Room for the counts that SharedSteps::show_counts() publishes. Whole cache lines.
+  // Room for the counts of SharedSteps::publish_counts(). Whole cache lines.
   const std::uint64_t table = ((2 * p * sizeof(std::uint64_t) + 63) / 64 * 64 + item - 1) / item;
   writer.staging(table);
   writer.shared();

@@ -106,7 +106,7 @@ class ByNodes {
         writer_.recv(neighbour, theirs);
         writer_.send(neighbour, pieces[index(k)]);
       }
-      standing_.push_back(theirs);
+      received_.push_back(theirs);
     }
     writer_.round();
   }
@@ -135,7 +135,7 @@ class ByNodes {
       std::vector<Slice> parts;
       for (int k = 0; k < places(); ++k) {
         Slice part = blocks_.sent[index(to)];
-        if (k != place_) part = take(standing_[index(k)], handed_over(k, to));
+        if (k != place_) part = take(received_[index(k)], handed_over(k, to));
         if (to != spec_.rank && is_short(part.count)) append(parts, part);
         if (to == spec_.rank && k != place_ && part.count > 0)
           writer_.copy(blocks_.received[index(here_[index(k)])], part);
@@ -186,7 +186,7 @@ class ByNodes {
   const std::uint64_t short_;     // maximum elements of a short block
   const bool shares_;             // false: the ranks of this node hand over blocks by messages
   const Exchange blocks_;
-  std::vector<Slice> standing_;  // by place: the blocks handed over to this rank
+  std::vector<Slice> received_;  // by place: the blocks handed over to this rank
 };
 
 }  // namespace

@@ -15,6 +15,8 @@ void barrier_dissemination(ScheduleWriter& writer, const CollectiveSpec& spec, c
   }
 }
 
-void barrier_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) { meet(writer, spec); }
+void barrier_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
+  barrier(writer, spec);
+}
 
 }  // namespace mpi_gdr::collectives

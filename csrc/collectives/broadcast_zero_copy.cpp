@@ -8,13 +8,13 @@ void broadcast_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, con
   const Slice whole{Buffer::Output, 0, spec.count};
   const Slice pushed = piece(whole, p, 0);
   const Slice pulled{Buffer::Output, pushed.count, spec.count - pushed.count};
-  meet_root(writer, spec, Way::Both);
+  barrier_with_root(writer, spec, Way::Both);
   if (spec.rank == spec.root) {
     copy_to_all(writer, pushed, pushed, spec, tuning);
   } else {
     copy_in_tiles(writer, pulled, of(pulled, spec.root), spec, tuning);
   }
-  meet_root(writer, spec, Way::Both);
+  barrier_with_root(writer, spec, Way::Both);
 }
 
 }  // namespace mpi_gdr::collectives

@@ -70,7 +70,7 @@ void validate(const CollectiveSpec& spec, const Tuning& tuning) {
 }
 
 // In a group of one the result is the (scaled) input, if any.
-void write_alone(ScheduleWriter& writer, const CollectiveSpec& spec) {
+void write_single_rank(ScheduleWriter& writer, const CollectiveSpec& spec) {
   const std::uint64_t count = input_count(spec);
   Scale scale = Scale::None;
   if (reduces(spec.collective))
@@ -119,7 +119,7 @@ SchedulePtr Algorithm::build(const CollectiveSpec& spec, const Tuning& tuning) c
   ScheduleWriter writer(chosen.name);
   if (chosen.flat() && reduces(collective)) writer.flat();
   if (alone)
-    write_alone(writer, spec);
+    write_single_rank(writer, spec);
   else
     chosen.write(writer, spec, tuning);
   return writer.finish();

@@ -36,7 +36,7 @@ const char* Plan::name() const {
 }
 
 Planner::Planner(const Env& env, const GroupSelection& group)
-    : selection_(load_selection(env, group)), adapts_(env.adapt && !selection_.named) {
+    : selection_(load_selection(env, group)), adapts_(env.adapt && !selection_.has_user_rows) {
   tuning_.chunk_bytes = env.chunk_bytes;
   tuning_.max_lanes = env.lanes;
   tuning_.staging_bytes = kHostStagingBytes;

@@ -43,7 +43,7 @@ class Planner {
   // Whether the choice between a schedule and its Schedule::staged is measured.
   bool adapts() const { return adapts_; }
   // Whether a row of the user's chooses the algorithm of this call on devices of one node.
-  bool named(const CollectiveSpec& spec) const {
+  bool has_user_row(const CollectiveSpec& spec) const {
     // The user's rows come first.
     return selection_.table.rows(spec.collective).front().origin != kBuiltIn &&
            choice(spec, false, Reach::Devices, nullptr).origin != kBuiltIn;

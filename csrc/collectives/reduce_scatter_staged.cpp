@@ -19,7 +19,7 @@ void reduce_scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, c
       const Slice source = chunks.chunk(blocks.at(Buffer::Input, r), i);
       writer.copy(room(i, r), source, first_scale(spec.op));
     }
-    meet(writer, spec);
+    barrier(writer, spec);
     const Slice dst = chunks.chunk({Buffer::Output, 0, blocks.count(spec.rank)}, i);
     std::vector<Slice> sources = of_all(room(i, spec.rank), spec.size);
     if (!scales)
@@ -27,7 +27,7 @@ void reduce_scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, c
     writer.reduce(dst, sources, final_scale(spec.op));
   }
   // Other ranks read this rank's Input in place: the operation may end only when they have.
-  if (tuning.in_place) meet(writer, spec);
+  if (tuning.in_place) barrier(writer, spec);
 }
 
 }  // namespace mpi_gdr::collectives

@@ -6,7 +6,7 @@
 namespace mpi_gdr::collectives {
 namespace {
 
-bool takes_result(const CollectiveSpec& spec) { return !has_root(spec.collective) || spec.rank == spec.root; }
+bool has_result(const CollectiveSpec& spec) { return !has_root(spec.collective) || spec.rank == spec.root; }
 
 // Rank r reduces piece r of each chunk, its own values from Input. A pipeline: while chunk i is copied in,
 // chunk i - 1 is reduced and chunk i - 2 copied out, in other parts of Staging: one synchronisation a chunk.
@@ -23,14 +23,14 @@ class StagedReduction {
         in_place_(tuning.in_place) {}
 
   void write() {
-    const bool takes = takes_result(spec_);
+    const bool receives = has_result(spec_);
     const std::uint64_t chunks = (spec_.count + p_ * each_ - 1) / (p_ * each_);
     for (std::uint64_t i = 0; i < chunks + 2; ++i) {
       writer_.round();
       if (i < chunks) copy_in(i);
       if (i >= 1 && i <= chunks) reduce(i - 1);
-      if (i >= 2 && takes) copy_out(i - 2);
-      if (i <= chunks) meet(writer_, spec_);
+      if (i >= 2 && receives) copy_out(i - 2);
+      if (i <= chunks) barrier(writer_, spec_);
     }
   }
 
@@ -106,7 +106,7 @@ class StagedReduction {
 }  // namespace
 
 void all_reduce_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  const bool takes = takes_result(spec), gives = !has_root(spec.collective) || !takes;
+  const bool receives = has_result(spec), contributes = !has_root(spec.collective) || !receives;
   const bool scaled = spec.op == ReduceOp::PreMulSum;  // in Staging, by its own rank
   const StagedChunks chunks(writer, spec.count, 1, spec, tuning);
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
@@ -114,9 +114,9 @@ void all_reduce_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const T
     const Slice room = chunks.room(i, 0, dst.count);
     const Slice source = chunks.chunk({Buffer::Input, 0, spec.count}, i);
     writer.round();
-    if (gives || scaled) writer.copy(room, source, first_scale(spec.op));
-    meet(writer, spec);
-    if (!takes) continue;
+    if (contributes || scaled) writer.copy(room, source, first_scale(spec.op));
+    barrier(writer, spec);
+    if (!receives) continue;
     std::vector<Slice> sources = of_all(room, spec.size);
     if (!scaled) sources[static_cast<std::size_t>(spec.rank)] = source;
     writer.reduce(dst, sources, final_scale(spec.op));

@@ -8,7 +8,7 @@ namespace {
 void reduce_tiles(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, const Slice& from,
                   const Slice& to, bool to_others = false) {
   const Tiles sources(from, spec, tuning), results(to, spec, tuning);
-  meet(writer, spec);
+  barrier(writer, spec);
   for (std::uint64_t i = 0; i < results.number(); ++i) {
     const Slice result = results.at(i);
     writer.round();
@@ -17,7 +17,7 @@ void reduce_tiles(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuni
     writer.round();
     for (int k = 1; k < spec.size; ++k) writer.copy(of(result, wrap(spec.rank + k, spec.size)), result);
   }
-  meet(writer, spec);
+  barrier(writer, spec);
 }
 
 }  // namespace

@@ -16,13 +16,13 @@ void pass_chunks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tunin
     const Slice chunk = chunks.chunk(own, i);
     const auto room = [&](int part) { return chunks.room(i, static_cast<std::uint64_t>(part), chunk.count); };
     if (puts) {
-      if (i >= 2) meet_root(writer, spec, back);
+      if (i >= 2) barrier_with_root(writer, spec, back);
       put(chunk, room);
-      meet_root(writer, spec, way);
+      barrier_with_root(writer, spec, way);
     } else {
-      meet_root(writer, spec, way);
+      barrier_with_root(writer, spec, way);
       take(chunk, room);
-      if (i + 2 < chunks.number()) meet_root(writer, spec, back);
+      if (i + 2 < chunks.number()) barrier_with_root(writer, spec, back);
     }
   }
 }

@@ -12,7 +12,7 @@ void copy_blocks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tunin
   const auto copy = [&](const Slice& part, const Slice& of_root) {
     copy_in_tiles(writer, to_root ? of_root : part, to_root ? part : of_root, spec, tuning);
   };
-  meet_root(writer, spec, Way::Both);
+  barrier_with_root(writer, spec, Way::Both);
   if (spec.rank == spec.root) {
     if (to_root) copy(own, block(spec.rank));
     for (int k = 1; k < spec.size; ++k) {
@@ -23,7 +23,7 @@ void copy_blocks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tunin
   } else {
     copy(share_of_other(own, spec), of(share_of_other(block(spec.rank), spec), spec.root));
   }
-  meet_root(writer, spec, Way::Both);
+  barrier_with_root(writer, spec, Way::Both);
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
       "MPI_GDR_TUNING", digest(from_file),
       env.tuning_file.empty() ? "" : env.tuning_file + " (" + rows + ", digest " + digest(from_file) + ")");
   for (const Collective c : every<Collective>()) made.table.append(default_table().rows(c));
-  made.named = !from_variable.empty() || !from_options.empty() || !from_file.empty();
+  made.has_user_rows = !from_variable.empty() || !from_options.empty() || !from_file.empty();
   compare("the built-in selection table", default_digest(), "digest " + default_digest());
   return made;
 }

@@ -19,7 +19,7 @@ struct SharedSetting {
 struct Selection {
   SelectionTable table;
   std::vector<SharedSetting> settings;  // all of them, in a fixed order
-  bool named = false;                   // the user gave rows, not only a forced algorithm
+  bool has_user_rows = false;           // the user gave rows, not only a forced algorithm
 };
 
 // Options of a group, as MPI_GDR_SELECT and MPI_GDR_BITS. `rows` follow the environment's; `bits`, unless

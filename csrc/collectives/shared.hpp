@@ -20,16 +20,16 @@
 namespace mpi_gdr::collectives {
 
 // Effects of earlier rounds on any rank are visible to all ranks in later rounds.
-inline void meet(ScheduleWriter& writer, const CollectiveSpec& spec) {
+inline void barrier(ScheduleWriter& writer, const CollectiveSpec& spec) {
   writer.round();
   writer.signal();
   for (int k = 1; k < spec.size; ++k) writer.wait(wrap(spec.rank + k, spec.size));
   writer.round();
 }
 
-// meet() between the root and each of the others, in one direction or both.
+// barrier() between the root and each of the others, in one direction or both.
 enum class Way : std::uint8_t { FromRoot, ToRoot, Both };
-inline void meet_root(ScheduleWriter& writer, const CollectiveSpec& spec, Way way) {
+inline void barrier_with_root(ScheduleWriter& writer, const CollectiveSpec& spec, Way way) {
   const bool root = spec.rank == spec.root;
   const bool signals = way == Way::Both || root == (way == Way::FromRoot);
   const bool waits = way == Way::Both || root == (way == Way::ToRoot);

@@ -115,9 +115,9 @@ struct Setting {
 };
 
 template <typename T, typename Reader>
-Setting setting(T Env::* field, const char* name, const char* default_value, Env::Readers readers,
+Setting setting(T Env::* field, const char* name, const char* default_value, Env::Audience audience,
                 Env::Ranks ranks, const char* description, const Reader& read) {
-  return {{name, default_value, readers, ranks, description, read.allowed()},
+  return {{name, default_value, audience, ranks, description, read.allowed()},
           [=](Env& env, const Variable& variable, const std::string& text) {
             return read(env.*field, variable, text);
           }};
@@ -126,13 +126,13 @@ Setting setting(T Env::* field, const char* name, const char* default_value, Env
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> made = [] {
     std::vector<Setting> all = {
-#define SETTING(type, field, variable, initial, readers, ranks, description, ...) \
-  setting(&Env::field, variable, initial, Env::Readers::readers, Env::Ranks::ranks, description, __VA_ARGS__),
+#define SETTING(type, field, variable, initial, audience, ranks, text, ...) \
+  setting(&Env::field, variable, initial, Env::Audience::audience, Env::Ranks::ranks, text, __VA_ARGS__),
 #include "common/settings.inc"
 #undef SETTING
     };
     for (const Collective c : every<Collective>())
-      all.push_back({{Env::algorithm_variable(c), "", Env::Readers::Experts, Env::Ranks::Equal,
+      all.push_back({{Env::algorithm_variable(c), "", Env::Audience::Experts, Env::Ranks::Equal,
                       "algorithm of " + std::string(name(c)) + " (default: the selection table)",
                       "a name listed in docs/algorithms.md"},
                      [c](Env& env, const Variable&, const std::string& text) {

@@ -37,12 +37,12 @@ class Env {
 #undef SETTING
   std::string algorithm[kCollectiveCount];  // MPI_GDR_<COLLECTIVE>_ALGO
 
-  enum class Readers : std::uint8_t { Users, Experts };
+  enum class Audience : std::uint8_t { Users, Experts };
   // Equal: compared at a group's first meeting (selection_source.hpp). EqualAtStart: before MPI starts.
   enum class Ranks : std::uint8_t { Any, Equal, EqualAtStart };
   struct Variable {
     std::string name, default_value;
-    Readers readers;
+    Audience audience;
     Ranks ranks;
     std::string description, allowed;
     std::string value;  // in canonical form; "(set)" for a secret

@@ -70,7 +70,7 @@ enum class Contents : std::uint8_t {
   Blocks,  // those of all ranks
   Splits,  // a part for each rank; only the sender and the receiver have its length
 };
-enum class Root : std::uint8_t { None, Gives, Takes };
+enum class Root : std::uint8_t { None, Sends, Receives };
 
 struct CollectiveTraits {
   std::string_view variable;  // "ALLREDUCE" in MPI_GDR_ALLREDUCE_ALGO

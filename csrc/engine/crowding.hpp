@@ -13,7 +13,7 @@ class Crowding {  // one per engine; thread-safe
   bool counted() const { return counted_; }
 
   void yielded(Clock::time_point begin, Clock::time_point end) {
-    if (end - begin > kAlone) remember(shared_until_, end + kRemembered);
+    if (end - begin > kUncontended) remember(shared_until_, end + kRemembered);
     if (end - begin > kSlice) remember(slices_until_, end + kRemembered);
   }
   // Another thread wants the cores; slices(): and keeps them for whole time slices.
@@ -39,7 +39,7 @@ class Crowding {  // one per engine; thread-safe
   }
 
   // Longer than a yield without a taker, shorter than two process switches.
-  static constexpr std::chrono::microseconds kAlone{2};
+  static constexpr std::chrono::microseconds kUncontended{2};
   // Shorter than any Linux time slice, longer than a rank's work between two waits.
   static constexpr std::chrono::microseconds kSlice{1000};
   static constexpr std::chrono::milliseconds kRemembered{20};

@@ -112,9 +112,9 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
       const auto now = Clock::now();
       if (next_question == Clock::time_point{}) next_question = now + kAskEvery;
       if (failed) {
-        give_up(operation, ErrorCode::Aborted);
+        fail_for_waiter(operation, ErrorCode::Aborted);
       } else if (now > deadline) {
-        give_up(operation, ErrorCode::Timeout);
+        fail_for_waiter(operation, ErrorCode::Timeout);
       } else if (interrupt && now > next_question) {
         next_question = now + kAskEvery;
         if ((interruption = interrupt()))
@@ -144,7 +144,7 @@ void Engine::wait_all(GroupState& group) {
   }
 }
 
-void Engine::give_up(Operation& operation, ErrorCode code) {
+void Engine::fail_for_waiter(Operation& operation, ErrorCode code) {
   const OperationPtr held = operation.shared_from_this();
   // The role holder may be about to end it.
   std::unique_lock role = progress_.take_role(std::chrono::seconds(1));

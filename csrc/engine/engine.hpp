@@ -101,7 +101,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
  private:
   explicit Engine(EngineOptions options);
   void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;  // not with the role
-  void give_up(Operation& operation, ErrorCode code);  // for a waiter, even if the role is stuck
+  void fail_for_waiter(Operation& operation, ErrorCode code);  // for a waiter, even if the role is stuck
 
   const EngineOptions options_;
   const std::shared_ptr<ScratchPool> scratch_ = std::make_shared<ScratchPool>();

@@ -139,7 +139,7 @@ OperationPtr Group::issue_locked(Issue& issue) {
   try {
     notify_observers(*operation, issue.calls);
     issue.begin_here =
-        operation->background() && operation->keeps_to_memory() &&
+        operation->background() && operation->uses_only_memory() &&
         (sequences ? issue.calls.size() == 1 && issue.largest_buffer <= kBegunHere : !turns_taken_);
     engine_.submit(operation);
   } catch (...) {

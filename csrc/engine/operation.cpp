@@ -62,9 +62,9 @@ bool Operation::awaits_turn() const {
                      [](const Part& part) { return !part.done && part.execution->awaits_turn(); });
 }
 
-bool Operation::keeps_to_memory() const {
+bool Operation::uses_only_memory() const {
   return !check_ && std::all_of(parts_.begin(), parts_.end(),
-                                [](const Part& part) { return part.execution->keeps_to_memory(); });
+                                [](const Part& part) { return part.execution->uses_only_memory(); });
 }
 
 bool Operation::doorbell(Doorbell& bell) const {

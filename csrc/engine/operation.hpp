@@ -92,7 +92,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::atomic<bool> urgent{false};   // the progress thread must not leave it to its caller, or it has ended
   Observers::Numbers numbers{};      // see Observers; by the issuing thread, then with the role
 
-  bool keeps_to_memory() const;  // of all parts; before the submission, then with the role
+  bool uses_only_memory() const;  // of all parts; before the submission, then with the role
 
   // --- for the holder of the progress role ---
   void note_start(Clock::time_point now) {

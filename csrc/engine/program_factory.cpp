@@ -52,7 +52,7 @@ bool ProgramFactory::by_library(const CollectiveSpec& spec) const {
   const bool served = !reduces(spec.collective)
                           ? nccl::serves(spec.dtype)
                           : options_.planner->bits() == Bits::Any && nccl::serves(spec.dtype, spec.op);
-  return served && (options_.group.topology || !options_.planner->named(spec));
+  return served && (options_.group.topology || !options_.planner->has_user_row(spec));
 }
 
 std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Numbered& numbered) {

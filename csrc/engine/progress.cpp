@@ -128,10 +128,10 @@ bool Progress::poll_active(Clock::time_point now, const Operation* awaited) {
       ++traffic_.ended;
       moved = true;
       start(ended->group(), ended->info().channel, ended->finished_at());  // freed its place in the window
-      if (ended.get() == awaited && ++brief_ < kPollAllEvery) break;
+      if (ended.get() == awaited && ++partial_passes_ < kPollAllEvery) break;
     } else {
       moved |= active_[i]->rounds_done() != before;
-      if (++i == active_.size()) brief_ = 0;
+      if (++i == active_.size()) partial_passes_ = 0;
     }
   }
   note_earliest_deadline();
@@ -157,7 +157,7 @@ bool Progress::advance_parts(Operation& operation) {
 // Whether all ranks had done their part before another rank failed the group. Only for collectives in the
 // node's memory: advancing must not post messages.
 bool Progress::was_complete(Operation& operation) {
-  if (!operation.started || operation.on_device() || !operation.keeps_to_memory() ||
+  if (!operation.started || operation.on_device() || !operation.uses_only_memory() ||
       operation.info().channel == Channel::PointToPoint ||
       operation.group().failure_code() != ErrorCode::Remote)
     return false;
@@ -171,7 +171,7 @@ bool Progress::was_complete(Operation& operation) {
 // True if the operation has ended.
 bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
   if (outstanding_.stopped()) return false;  // after shutdown() the transport must not be called
-  if (!operation->keeps_to_memory()) set_current(operation);
+  if (!operation->uses_only_memory()) set_current(operation);
   endings_.observers().each(operation->numbers, [](Observer& o, const auto& number) { o.entered(number); });
   GroupState& group = operation->group();
   std::exception_ptr error;
@@ -261,7 +261,7 @@ void Progress::close(GroupState& group) {
   }
   // The program may reuse buffers now. Others wait for a pass, if any: abandon() may block in a library.
   traffic_.ended += std::erase_if(active_, [&](const OperationPtr& operation) {
-    if (&operation->group() != &group || !operation->finished() || !operation->keeps_to_memory())
+    if (&operation->group() != &group || !operation->finished() || !operation->uses_only_memory())
       return false;
     operation->abandon();
     return true;

@@ -76,7 +76,7 @@ class Progress {
   std::vector<OperationPtr> active_, arrived_, started_;
   Traffic traffic_;
   std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started, by deadline
-  int brief_ = 0;                                                // passes since the last one that polled all
+  int partial_passes_ = 0;                                       // passes since the last one that polled all
 
   // Written with the role, read by any thread.
   std::atomic<std::int64_t> pass_began_{0};  // ticks of Clock; 0: no pass

@@ -52,7 +52,7 @@ class Execution {
   // The only flag of another process that the last advance() waited for; false: none, or not only a flag.
   virtual bool doorbell(Doorbell& bell) const { return false; }
   // Its steps call no library that may block.
-  virtual bool keeps_to_memory() const { return false; }
+  virtual bool uses_only_memory() const { return false; }
   // Abandons outstanding requests. Buffers must then be leaked.
   virtual void abandon() noexcept = 0;
   // True if no rank is missing, but an earlier call of the group has to begin on all ranks before this one.

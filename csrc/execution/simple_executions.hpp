@@ -21,7 +21,7 @@ class MessageExecution : public Execution {
   bool advance() override;
   std::vector<int> pending_peers() const override;
   bool doorbell(Doorbell& bell) const override;
-  bool keeps_to_memory() const override { return transport_.messages_in_memory(); }
+  bool uses_only_memory() const override { return transport_.messages_in_memory(); }
   void abandon() noexcept override;
   // The sender of a completed receive.
   int source() const { return source_; }

@@ -82,7 +82,7 @@ std::string Job::key_prefix() const {
          std::to_string(generation_);
 }
 
-std::unique_lock<std::mutex> Job::alone(std::chrono::milliseconds timeout) {
+std::unique_lock<std::mutex> Job::lock_start(std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   std::unique_lock lock(starting_, std::try_to_lock);
   while (!lock.owns_lock()) {
@@ -97,7 +97,7 @@ std::unique_lock<std::mutex> Job::alone(std::chrono::milliseconds timeout) {
 }
 
 void Job::join_generation(const GroupRequest& request) {
-  const auto lock = alone(request.timeout);
+  const auto lock = lock_start(request.timeout);
   if (request.is_default || !begun_)
     begin_generation(request);
   else
@@ -146,7 +146,7 @@ void Job::start_network(int rank, int size, std::chrono::milliseconds timeout, b
 
 void Job::start_from_launcher(int rank, int size, std::chrono::milliseconds timeout) {
   check_process();
-  const auto lock = alone(timeout);
+  const auto lock = lock_start(timeout);
   start_network(rank, size, timeout, false);
 }
 
@@ -280,7 +280,7 @@ void Job::finalize(const std::string& failure) noexcept {
     write_trace("the process ends");
     flight_signal.reset();  // may wait for a log that is being written
     // The interpreter reports an exception itself.
-    if (const char* const why = network_.failure(); why && failure.empty() && network_.ends_here())
+    if (const char* const why = network_.failure(); why && failure.empty() && network_.can_finalize())
       log(LogLevel::Warn, "INIT", "this rank does not call MPI_Finalize: ", why);
   } catch (...) {
     network_.mark_failed("no memory");

@@ -92,7 +92,7 @@ class Job {
  private:
   std::string key_prefix() const;  // of this generation's keys; with mutex_ held
   // Held while the network is started or a generation begins; polls while waiting for it. Throws Timeout.
-  std::unique_lock<std::mutex> alone(std::chrono::milliseconds timeout);
+  std::unique_lock<std::mutex> lock_start(std::chrono::milliseconds timeout);
   void join_generation(const GroupRequest& request);
   void begin_generation(const GroupRequest& request);
   void start_network(int rank, int size, std::chrono::milliseconds timeout, bool begins_generation);
@@ -117,7 +117,7 @@ class Job {
   Network& network_;
   const JobOptions options_;
   Liveness liveness_;    // destroyed after the engine, which uses it
-  std::mutex starting_;  // alone()
+  std::mutex starting_;  // lock_start()
   bool begun_ = false;   // a generation has begun without an error; guarded by starting_
   std::mutex mutex_;     // guards all below but the atomics; not held while waiting for a peer
   std::shared_ptr<Engine> engine_;

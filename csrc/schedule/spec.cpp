@@ -27,14 +27,15 @@ std::uint64_t count_of(Contents contents, const CollectiveSpec& spec,
 
 std::uint64_t input_count(const CollectiveSpec& spec) {
   const CollectiveTraits& kind = traits(spec.collective);
-  return kind.root == Root::Gives && spec.rank != spec.root ? 0
+  return kind.root == Root::Sends && spec.rank != spec.root ? 0
                                                             : count_of(kind.input, spec, spec.send_counts);
 }
 
 std::uint64_t output_count(const CollectiveSpec& spec) {
   const CollectiveTraits& kind = traits(spec.collective);
-  return kind.root == Root::Takes && spec.rank != spec.root ? 0
-                                                            : count_of(kind.output, spec, spec.recv_counts);
+  return kind.root == Root::Receives && spec.rank != spec.root
+             ? 0
+             : count_of(kind.output, spec, spec.recv_counts);
 }
 
 std::uint64_t largest_buffer(const CollectiveSpec& spec) {

@@ -58,14 +58,14 @@ class LaneWriter {
 
   const Arrival* arrival_of(const Slice& slice) const {
     const auto found =
-        std::find_if(fresh_.begin(), fresh_.end(), [&](const auto& a) { return a.dst == slice; });
-    return found == fresh_.end() ? nullptr : &*found;
+        std::find_if(valid_.begin(), valid_.end(), [&](const auto& a) { return a.dst == slice; });
+    return found == valid_.end() ? nullptr : &*found;
   }
 
   void copy_arrived() {
-    if (owed_.empty()) return;
+    if (uncopied_.empty()) return;
     writer_.round();
-    for (const Arrival& arrival : std::exchange(owed_, {})) writer_.copy(arrival.dst, arrival.bounce);
+    for (const Arrival& arrival : std::exchange(uncopied_, {})) writer_.copy(arrival.dst, arrival.bounce);
   }
 
   void write(const Round& round) {
@@ -96,16 +96,16 @@ class LaneWriter {
         const Arrival* const arrival = arrival_of(source);
         writer_.send(step.peer, arrival ? arrival->bounce : sends_.take(source.count));
       } else if (step.kind == StepKind::Recv) {
-        owed_.push_back({step.dst, into.take(step.dst.count)});
-        writer_.recv(step.peer, owed_.back().bounce);
+        uncopied_.push_back({step.dst, into.take(step.dst.count)});
+        writer_.recv(step.peer, uncopied_.back().bounce);
       } else {
         const auto sources = from_.sources_of(step);
         writer_.step(step, {sources.begin(), sources.end()});
-        std::erase_if(fresh_, [&](const Arrival& a) { return overlap(a.dst, step.dst); });
+        std::erase_if(valid_, [&](const Arrival& a) { return overlap(a.dst, step.dst); });
       }
     }
     if (!messages) return;
-    fresh_ = owed_;
+    valid_ = uncopied_;
     turn_ ^= 1;
   }
 
@@ -114,8 +114,8 @@ class LaneWriter {
   const Lane& lane_;
   Area sends_, receives_[2];  // receives_ in turn: the last round's data may still be sent
   int turn_ = 0;
-  std::vector<Arrival> owed_;   // not yet copied to their destination
-  std::vector<Arrival> fresh_;  // of the last round with messages, not overwritten since
+  std::vector<Arrival> uncopied_;  // not yet copied to their destination
+  std::vector<Arrival> valid_;     // of the last round with messages, not overwritten since
 };
 
 }  // namespace

@@ -76,7 +76,7 @@ class Network {
   // Called by all ranks before another world of the same size, maybe in another order. Throws as start().
   virtual void renumber(const NetworkOptions& options) = 0;
   // Whether finalize() may end the network: this process has started it and not ended it.
-  virtual bool ends_here() const noexcept = 0;
+  virtual bool can_finalize() const noexcept = 0;
   // For an atexit hook: ends the network if all ranks call it within finalize_timeout, at most 30 s unless
   // `orderly` (false: the program ended with open groups, in which other ranks may wait). `missing` is called
   // meanwhile and returns why a rank never comes, or "". True if this call ended the network. `sum` becomes

@@ -57,7 +57,7 @@ class LoopbackNetwork final : public Network {
     const std::lock_guard lock(mutex_);
     members_ = members;
   }
-  bool ends_here() const noexcept override { return started_; }
+  bool can_finalize() const noexcept override { return started_; }
   bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                 const std::function<std::string()>& missing) noexcept override {
     sum.reset();

@@ -185,7 +185,7 @@ TEST(memory_that_cannot_be_mapped_is_refused) {
       CHECK(attached == (rank == 0) && (attached || why.find(part) != why.npos));
       CHECK(node->detach());
       world.meet(2);
-      node->take_back();
+      node->reclaim();
       node.reset();
       world.meet(2);
     });

@@ -226,15 +226,15 @@ TEST(huge_counts_cost_no_more) {
 
 TEST(long_blocks_of_an_all_to_all_travel_one_after_the_other) {
   const Algorithm& pairwise = *find_algorithm(Collective::AllToAll, "pairwise");
-  constexpr std::uint64_t kAlone = std::uint64_t{4} << 20;  // bytes
+  constexpr std::uint64_t kOneLane = std::uint64_t{4} << 20;  // bytes
   for (const int p : {2, 3, 5, 8}) {
-    const auto group = build(pairwise, make(Collective::AllToAll, p, kAlone / 4), {});  // 0 to 8 MiB
+    const auto group = build(pairwise, make(Collective::AllToAll, p, kOneLane / 4), {});  // 0 to 8 MiB
     expect_right(group);
     for (const SchedulePtr& schedule : group.schedules)
       for (std::size_t lane = 1; lane < schedule->lanes.size(); ++lane)
         for (std::uint32_t r = 0; r < schedule->lanes[lane].round_count; ++r)
           for (const Step& step : schedule->steps_of(schedule->rounds[schedule->lanes[lane].first_round + r]))
-            CHECK((step.kind == StepKind::Recv ? step.dst : schedule->source(step)).count * 4 < kAlone);
+            CHECK((step.kind == StepKind::Recv ? step.dst : schedule->source(step)).count * 4 < kOneLane);
   }
 }
 

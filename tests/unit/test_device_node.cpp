@@ -149,7 +149,7 @@ TEST(staging_memory_is_freed_when_no_rank_has_it_mapped) {
     if (agreed) {
       for (auto& node : ranks.nodes) CHECK(node->detach());
       for (auto& device : ranks.devices) CHECK(device->mapped == 0);
-      for (auto& node : ranks.nodes) node->take_back();
+      for (auto& node : ranks.nodes) node->reclaim();
     }
     ranks.nodes[1].reset();
     CHECK(ranks.devices[1]->releases == agreed);

@@ -84,7 +84,7 @@ class GatedExecution : public Execution {
     return true;
   }
   std::vector<int> pending_peers() const override { return inner_->pending_peers(); }
-  bool keeps_to_memory() const override { return inner_->keeps_to_memory(); }
+  bool uses_only_memory() const override { return inner_->uses_only_memory(); }
   void abandon() noexcept override {
     inner_->abandon();
     turn_.posted->store(true, std::memory_order_release);

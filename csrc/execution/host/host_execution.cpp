@@ -54,7 +54,7 @@ bool HostExecution::advance_lane(int lane) {
       run_local_steps(round, lane);  // while the round's messages travel
       if (observer_) observer_->worked(lane);
     }
-    if (!state.messages.test(transport_) || !run_awaits(round, lane)) return false;
+    if (!state.messages.test(transport_) || !run_waits(round, lane)) return false;
     if (observer_) observer_->ended(lane, state.round, round);
     state.posted = false;
     state.waits = 0;
@@ -64,7 +64,7 @@ bool HostExecution::advance_lane(int lane) {
   return true;
 }
 
-bool HostExecution::run_awaits(const Round& round, int lane) {
+bool HostExecution::run_waits(const Round& round, int lane) {
   if (!shared_) return true;
   for (std::uint32_t& i = lanes_[static_cast<std::size_t>(lane)].waits; i < round.step_count; ++i) {
     const Step& step = plan_->steps[round.first_step + i];

@@ -25,7 +25,7 @@ class HostExecution : public Execution {
     return binding_.rivals.choices &&
            binding_.rivals.choices->waits(static_cast<int>(binding_.channel), binding_.rivals.number);
   }
-  bool keeps_to_memory() const override {
+  bool uses_only_memory() const override {
     return shared_ && !schedule_->messages && !(schedule_->staged && schedule_->staged->messages);
   }
   void abandon() noexcept override;
@@ -39,15 +39,15 @@ class HostExecution : public Execution {
   };
   bool advance_lane(int lane);
   void run_local_steps(const Round& round, int lane);
-  bool run_awaits(const Round& round, int lane);
+  bool run_waits(const Round& round, int lane);
 
   const SchedulePtr schedule_;
   const Schedule* plan_;  // the chosen one: schedule_ or its `staged`
   Binding binding_;
   Transport& transport_;
   ScratchPool::Block scratch_;
-  std::byte room_[512];  // enough for short schedules
-  std::pmr::monotonic_buffer_resource memory_{room_, sizeof room_};
+  std::byte buffer_[512];  // enough for short schedules
+  std::pmr::monotonic_buffer_resource memory_{buffer_, sizeof buffer_};
   std::pmr::vector<LaneState> lanes_;
   std::vector<const void*> sources_;         // of the current step, kept to save the allocation
   std::optional<SharedSteps> shared_;        // if the schedule needs them

@@ -68,7 +68,7 @@ bool SharedSteps::begin() {
     own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
     node_.record(node_.rank(), channel_, number_, generation_) = binding_.call;
     own.history[generation_ % 2] = binding_.call.history;
-    if (!binding_.send_counts.empty()) show_counts();
+    if (!binding_.send_counts.empty()) publish_counts();
     own.begun.store(generation_ << shm::kReachBits | reach_bits(), std::memory_order_release);
     // Without a choice, no rank waits for this flag alone.
     if (schedule_->staged || chooses_by_reach()) Doorbell::ring(own.begun, own.sleepers);
@@ -209,14 +209,14 @@ void SharedSteps::compare_calls(int peer) {
 }
 
 // At the start of this rank's Staging, where all_to_all_staged.cpp leaves room.
-void SharedSteps::show_counts() {
+void SharedSteps::publish_counts() {
   std::byte* const table = node_.staging(node_.rank(), channel_, number_);
   const std::size_t bytes = binding_.send_counts.size() * sizeof(std::uint64_t);
   std::memcpy(table, binding_.send_counts.data(), bytes);
   std::memcpy(table + bytes, binding_.recv_counts.data(), bytes);
 }
 
-std::uint64_t SharedSteps::shown(int rank, std::size_t i) const {
+std::uint64_t SharedSteps::published(int rank, std::size_t i) const {
   std::uint64_t count = 0;
   std::memcpy(&count, node_.staging(rank, channel_, number_) + i * sizeof count, sizeof count);
   return count;
@@ -225,13 +225,15 @@ std::uint64_t SharedSteps::shown(int rank, std::size_t i) const {
 std::uint64_t SharedSteps::block_start(int rank, Buffer buffer) const {
   const std::size_t first = buffer == Buffer::Input ? 0 : binding_.send_counts.size();
   std::uint64_t start = 0;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(node_.rank()); ++i) start += shown(rank, first + i);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(node_.rank()); ++i)
+    start += published(rank, first + i);
   return start;
 }
 
 void SharedSteps::compare_counts(int peer) {
   const auto here = static_cast<std::size_t>(node_.rank()), there = static_cast<std::size_t>(peer);
-  const std::uint64_t sends = shown(peer, here), expects = shown(peer, binding_.send_counts.size() + here);
+  const std::uint64_t sends = published(peer, here),
+                      expects = published(peer, binding_.send_counts.size() + here);
   constexpr const char* kReason = ": the ranks called different collectives, or with different sizes";
   if (sends != binding_.recv_counts[there])
     fail(ErrorCode::Mismatch, "rank ", peer, " sends ", sends, " elements to this rank, where ",

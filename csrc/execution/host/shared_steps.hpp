@@ -54,10 +54,10 @@ class SharedSteps {
   void compare_ended(int peer, std::uint64_t ended) const;
   void compare_use(int peer, std::uint64_t use) const;
   // For all_to_all.
-  void show_counts();
+  void publish_counts();
   void compare_counts(int peer);
   // Number i of a rank's counts: its send_counts, then its recv_counts.
-  std::uint64_t shown(int rank, std::size_t i) const;
+  std::uint64_t published(int rank, std::size_t i) const;
   // Where in a rank's Input its block for this rank begins, or in its Output the block from this rank.
   std::uint64_t block_start(int rank, Buffer buffer) const;
   // Records that a rank's flag has not the awaited value; returns false.

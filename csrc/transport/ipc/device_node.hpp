@@ -6,7 +6,7 @@
 // other's group memory (device_arena.hpp).
 //
 // Threads: constructor, attach(), detach(), refresh() and destructor may wait for the device: not while an
-// operation is being launched. The caller serialises these, ticket(), take_back(), find() and
+// operation is being launched. The caller serialises these, ticket(), reclaim(), find() and
 // any_group_memory(). Everything else is thread-safe.
 #pragma once
 
@@ -43,7 +43,7 @@ class DeviceNode : public NodeFlags {
   // Unmaps the others' memory, which no rank may use. False if the device refuses.
   bool detach() noexcept;
   // After detach() of all ranks that had a ticket: the destructor frees the memory.
-  void take_back() { shared_ = false; }
+  void reclaim() { shared_ = false; }
 
   std::byte* staging(int rank, int slot) const {
     return staging_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(slot) * kStagingBytes;

@@ -99,8 +99,8 @@ void DeviceSegments::refresh(std::uint64_t use) {
   publish();
   const std::uint64_t news =
       parts_[static_cast<std::size_t>(rank_)].news->value.load(std::memory_order_acquire);
-  if (news == heard_) return;
-  heard_ = news;  // before map(), so that a later change is not missed
+  if (news == last_news_) return;
+  last_news_ = news;  // before map(), so that a later change is not missed
   for (int r = 0; r < size_; ++r)
     if (r != rank_) map(r, use);
 }

@@ -75,7 +75,7 @@ class DeviceSegments {
   int published_ = 0;
   // The last value of `news`; at first one that it never has: segments published before attach() are not
   // counted.
-  std::uint64_t heard_ = ~std::uint64_t{0};
+  std::uint64_t last_news_ = ~std::uint64_t{0};
   std::vector<int> seen_;  // by rank: number of entries that were tried
   bool failed_before_ = false, mapped_any_ = false;
   mutable std::uint64_t everywhere_ = 0;  // cached: own segments that all have mapped

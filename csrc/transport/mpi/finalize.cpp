@@ -74,7 +74,7 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& su
 // For on_exit() of a rank that ends in order but without MPI_Finalize: hydra, MPICH's launcher, kills the
 // other ranks and reports status 0 when a connection closes without this command of PMI-1 or its answer
 // cannot be sent, which is why the rank waits for that.
-void take_leave_of_hydra(int status, void*) {
+void finalize_pmi(int status, void*) {
   const char* const number = std::getenv("PMI_FD");
   if (status != 0 || !number || !std::getenv("MPI_LOCALNRANKS")) return;
   constexpr std::string_view kLine = "cmd=finalize\n";
@@ -88,7 +88,7 @@ void take_leave_of_hydra(int status, void*) {
 
 }  // namespace
 
-bool MpiNetwork::ends_here() const noexcept {
+bool MpiNetwork::can_finalize() const noexcept {
   const State& s = state();
   return s.ready.load(std::memory_order_acquire) && s.started_by_us && s.pid == ::getpid() &&
          !mpi_is_finalized();
@@ -101,9 +101,9 @@ bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
   sums = {sum.value_or(0), orderly && sum ? std::uint64_t{0} : std::uint64_t{1}};
   sum.reset();
   const bool idle = s.idle.end();  // before the library's exit handlers; all_ranks_come() polls
-  if (!ends_here()) return false;
+  if (!can_finalize()) return false;
   const auto end_without = [&] {
-    if (orderly && s.under_launcher) ::on_exit(take_leave_of_hydra, nullptr);
+    if (orderly && s.under_launcher) ::on_exit(finalize_pmi, nullptr);
     return false;
   };
   if (!idle || s.failure.load(std::memory_order_acquire)) return end_without();

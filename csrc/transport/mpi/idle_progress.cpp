@@ -42,12 +42,12 @@ void IdleProgress::begin() {
   if (level < MPI_THREAD_MULTIPLE || wanted == Env::Choice::Off ||
       (wanted == Env::Choice::Auto && !is_needed()))
     return;
-  if (never_ == MPI_REQUEST_NULL) {
+  if (unmatched_receive_ == MPI_REQUEST_NULL) {
     int key = MPI_KEYVAL_INVALID;
     check(MPI_Comm_dup(MPI_COMM_SELF, &comm_), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     // A receive to test, as MPI_Iprobe on a communicator of one process does not reach the network.
-    check(MPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, comm_, &never_), "MPI_Irecv");
+    check(MPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, comm_, &unmatched_receive_), "MPI_Irecv");
     check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, before_finalize, &key, nullptr),
           "MPI_Comm_create_keyval");
     check(MPI_Comm_set_attr(MPI_COMM_SELF, key, this), "MPI_Comm_set_attr");
@@ -57,9 +57,9 @@ void IdleProgress::begin() {
   start_thread();
 }
 
-void IdleProgress::begin_with_a_message() {
+void IdleProgress::suspend_until_entry() {
   const bool ended = end();
-  waits_for_entry_.store(ended && never_ != MPI_REQUEST_NULL, std::memory_order_relaxed);
+  waits_for_entry_.store(ended && unmatched_receive_ != MPI_REQUEST_NULL, std::memory_order_relaxed);
 }
 
 bool IdleProgress::end() noexcept {
@@ -79,8 +79,8 @@ bool IdleProgress::end() noexcept {
 // MPI_Finalize, which other libraries may call, deletes the attributes of MPI_COMM_SELF first.
 int IdleProgress::before_finalize(MPI_Comm, int, void* self, void*) {
   auto& progress = *static_cast<IdleProgress*>(self);
-  if (!progress.end() || progress.never_ == MPI_REQUEST_NULL) return MPI_SUCCESS;
-  if (MPI_Cancel(&progress.never_) == MPI_SUCCESS) MPI_Request_free(&progress.never_);
+  if (!progress.end() || progress.unmatched_receive_ == MPI_REQUEST_NULL) return MPI_SUCCESS;
+  if (MPI_Cancel(&progress.unmatched_receive_) == MPI_SUCCESS) MPI_Request_free(&progress.unmatched_receive_);
   return MPI_Comm_free(&progress.comm_);
 }
 
@@ -96,7 +96,7 @@ void IdleProgress::start_thread() {
   }
 }
 
-void IdleProgress::attend() noexcept {
+void IdleProgress::restart() noexcept {
   if (state().pid != ::getpid()) return;
   const std::lock_guard lock(mutex_);
   if (!waits_for_entry_.exchange(false, std::memory_order_relaxed)) return;
@@ -120,7 +120,7 @@ void IdleProgress::run() {
     }
     lock.unlock();
     int found = 0;
-    const int code = MPI_Test(&never_, &found, MPI_STATUS_IGNORE);
+    const int code = MPI_Test(&unmatched_receive_, &found, MPI_STATUS_IGNORE);
     lock.lock();
     if (code != MPI_SUCCESS) {  // maybe no operation reports it again
       network().mark_failed("a call of the MPI library failed");

@@ -2,7 +2,7 @@
 // which MPI_Test reported as done may still be in a buffer. The thread tests a receive that nothing matches
 // when this process has not been in MPI for 10 ms, less often the longer that lasts.
 //
-// begin(), begin_with_a_message() and end(): any thread. note_entry(): the user of a transport.
+// begin(), suspend_until_entry() and end(): any thread. note_entry(): the user of a transport.
 #pragma once
 
 #include <mpi.h>
@@ -21,7 +21,7 @@ class IdleProgress {
   // ends before MPI_Finalize.
   void begin();
   // Ends the thread; the next note_entry() restarts it: until then no message uses MPI.
-  void begin_with_a_message();
+  void suspend_until_entry();
   // False if the thread does not return from MPI: MPI_Finalize must not be called then.
   bool end() noexcept;
 
@@ -29,12 +29,12 @@ class IdleProgress {
   void note_entry() noexcept {
     entries_.store(entries_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (waits_for_entry_.load(std::memory_order_relaxed)) [[unlikely]]
-      attend();
+      restart();
   }
 
  private:
   void start_thread();  // with mutex_
-  void attend() noexcept;
+  void restart() noexcept;
   void run();
   static int before_finalize(MPI_Comm, int, void* self, void*);
 
@@ -43,7 +43,7 @@ class IdleProgress {
   std::thread thread_;
   bool ending_ = false, ended_ = true;  // ended_: no thread is inside run()
   MPI_Comm comm_ = MPI_COMM_NULL;
-  MPI_Request never_ = MPI_REQUEST_NULL;  // a receive of this process from itself
+  MPI_Request unmatched_receive_ = MPI_REQUEST_NULL;  // a receive of this process from itself
 
   std::atomic<std::uint64_t> entries_{0};
   // In a long pause, or not started. A thread that enters just before this is set is noticed one pause later.

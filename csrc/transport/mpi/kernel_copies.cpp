@@ -44,7 +44,7 @@ bool set_control(const char* name, int value) {
 
 }  // namespace
 
-void settle_kernel_copies(MPI_Comm node) {
+void agree_on_kernel_copies(MPI_Comm node) {
   int size = 0;
   check(MPI_Comm_size(node, &size), "MPI_Comm_size");
   static const std::uint64_t value = draw_nonce();

@@ -84,7 +84,7 @@ void find_members(const NetworkOptions& o) {
 
   check(MPI_Comm_split_type(s.base, MPI_COMM_TYPE_SHARED, o.rank, MPI_INFO_NULL, &node),
         "MPI_Comm_split_type");
-  if (!s.members) settle_kernel_copies(node);  // before the first long message
+  if (!s.members) agree_on_kernel_copies(node);  // before the first long message
   int leader = s.rank, rank_on_node = 0;
   check(MPI_Comm_rank(node, &rank_on_node), "MPI_Comm_rank");
   check(MPI_Bcast(&leader, 1, MPI_INT, 0, node), "MPI_Bcast");

@@ -196,8 +196,8 @@ std::function<void()> look_for_lost(const char* when, const NetworkOptions& o,
 }
 
 // A missing rank may have ended, or be stopped, just after MPI_Init.
-std::vector<std::string> meet_after_init(const NetworkOptions& o, const std::string& blob,
-                                         const std::vector<ProcessId>& processes, Deadline deadline) {
+std::vector<std::string> rendezvous_after_init(const NetworkOptions& o, const std::string& blob,
+                                               const std::vector<ProcessId>& processes, Deadline deadline) {
   const auto look = look_for_lost("after MPI_Init", o, processes, o.rank);
   // torch's store waits forever where the process that hosts it is stopped.
   Watchdog guard("the rendezvous after MPI_Init", deadline + kGrace, o.rank, [processes, rank = o.rank] {
@@ -223,7 +223,7 @@ void verify_world(const NetworkOptions& o, const std::vector<ProcessId>& process
   check(MPI_Query_thread(&level), "MPI_Query_thread");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   std::vector<std::string> all = {pack({std::to_string(size), std::to_string(level)})};
-  if (o.size > 1 && o.store) all = meet_after_init(o, all[0], processes, deadline + kGrace);
+  if (o.size > 1 && o.store) all = rendezvous_after_init(o, all[0], processes, deadline + kGrace);
   for (std::size_t r = 0; r < all.size(); ++r) {
     RecordReader record("a rank's record after MPI_Init", all[r]);
     const int its_size = record.number<int>("size"), its_level = record.number<int>("thread level");
@@ -299,7 +299,7 @@ void MpiNetwork::start(const NetworkOptions& o) {
         [processes, rank = o.rank] { return find_lost(processes, rank, false); });
     find_members(o);
   }
-  if (std::ranges::count(s.members->node_of_rank, 0) == o.size) s.idle.begin_with_a_message();
+  if (std::ranges::count(s.members->node_of_rank, 0) == o.size) s.idle.suspend_until_entry();
   s.finalize_timeout =
       s.under_launcher ? std::max(o.rendezvous_timeout, o.finalize_timeout) : o.finalize_timeout;
   s.ready.store(true, std::memory_order_release);

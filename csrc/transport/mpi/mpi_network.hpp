@@ -23,7 +23,7 @@ class MpiNetwork final : public Network {
   // the process if it hangs.
   bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                 const std::function<std::string()>& missing) noexcept override;
-  bool ends_here() const noexcept override;
+  bool can_finalize() const noexcept override;
   void mark_failed(const char* why) noexcept override;
   const char* failure() const noexcept override;
   std::shared_ptr<const Membership> membership() const override;

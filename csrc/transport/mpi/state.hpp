@@ -42,7 +42,7 @@ void find_members(const NetworkOptions& options);
 
 // Collective over the ranks of a node, while nothing else is outstanding: disables MPI's kernel copies
 // between them unless all can read each other's memory, or the user has chosen.
-void settle_kernel_copies(MPI_Comm node);
+void agree_on_kernel_copies(MPI_Comm node);
 
 inline int rank() { return state().rank; }
 inline int size() { return state().size; }

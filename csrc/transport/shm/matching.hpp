@@ -16,10 +16,10 @@ using Transfers = std::list<Transfer>;  // elements move between lists at stable
 // A send or receive of this rank, from isend() or irecv() until test() or abandon().
 struct Transfer {
   bool send = false, done = false, too_long = false;
-  bool copies = false;      // a matched receive whose message both ends copy
-  bool notified = false;    // if `copies`: the sender has been notified
-  bool wants_none = false;  // a receive that needs no pieces: its answer completes the send
-  int peer = -1;            // or kAnySource, until it is matched
+  bool copies = false;           // a matched receive whose message both ends copy
+  bool notified = false;         // if `copies`: the sender has been notified
+  bool needs_no_pieces = false;  // a receive that needs no pieces: its answer completes the send
+  int peer = -1;                 // or kAnySource, until it is matched
   int tag = 0;
   std::byte* data = nullptr;
   std::size_t bytes = 0;    // of the message to send, or of the receive buffer

@@ -262,7 +262,7 @@ class NodeTransport final : public Transport {
       move(receive, at(source).copies);
       return;
     }
-    receive.wants_none = receive.too_long;  // its sender need not wait
+    receive.needs_no_pieces = receive.too_long;  // its sender need not wait
     at(source).out.answer(receive);
   }
 
@@ -289,8 +289,8 @@ class NodeTransport final : public Transport {
             peer.copy.take(receive, receive.notified ? share : Share::Any, budget);
         if (taken == TwoEndedCopy::Taken::Some) continue;
         receive.copies = false;
-        receive.wants_none = taken == TwoEndedCopy::Taken::All;
-        if (!receive.wants_none) receive.moved = 0;
+        receive.needs_no_pieces = taken == TwoEndedCopy::Taken::All;
+        if (!receive.needs_no_pieces) receive.moved = 0;
         peer.out.answer(receive);
       }
   }

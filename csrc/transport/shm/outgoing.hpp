@@ -62,8 +62,8 @@ class Outgoing {
   void push_answers() {
     while (!answers_.empty() && ring_.reserve(0)) {
       Transfer& receive = answers_.front();
-      ring_.publish({.id = receive.id, .kind = receive.wants_none ? kDone : kGo});
-      receive.wants_none ? end(receive, *done_) : move(receive, taking);
+      ring_.publish({.id = receive.id, .kind = receive.needs_no_pieces ? kDone : kGo});
+      receive.needs_no_pieces ? end(receive, *done_) : move(receive, taking);
     }
   }
 
