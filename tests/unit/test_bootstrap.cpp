@@ -27,23 +27,15 @@ std::string ask(int fd, const std::string& line) {
 }
 
 PmiServer& server(MemoryStore& store, int rank, int size, const std::string& prefix) {
-  PmiServerOptions o;
-  o.rank = rank;
-  o.size = size;
-  o.prefix = prefix;
-  o.kvsname = "job_" + prefix;
-  o.abort_key = prefix + "/abort";
-  o.process_mapping = "(vector,(0,1,2))";
-  o.init_deadline = in(30s);
-  o.later_timeout = 50ms;
-  o.store = store.clone();
-  return PmiServer::start(o);
-}
-
-Proposal proposal(std::optional<Launcher> launcher) {
-  Proposal p;
-  p.launcher = std::move(launcher);
-  return p;
+  return PmiServer::start({.rank = rank,
+                           .size = size,
+                           .store = store.clone(),
+                           .prefix = prefix,
+                           .kvsname = "job_" + prefix,
+                           .abort_key = prefix + "/abort",
+                           .process_mapping = "(vector,(0,1,2))",
+                           .init_deadline = in(30s),
+                           .later_timeout = 50ms});
 }
 
 }  // namespace
@@ -93,13 +85,6 @@ TEST(rendezvous_fails_on_all_ranks_or_none) {
   };
   CHECK(rendezvous(store, "late", 0, 2, "a", in(20ms), last) == (std::vector<std::string>{"a", "b"}));
   CHECK(arrivals > 2);
-}
-
-TEST(pack_keeps_any_content) {
-  const std::vector<std::string> fields = {"", "12:ab", std::string("\0\n", 2)};
-  CHECK(unpack(pack(fields)) == fields);
-  CHECK_THROWS(unpack("5:ab"), Error, "malformed");
-  CHECK_THROWS(unpack("x"), Error, "malformed");
 }
 
 TEST(mapping_describes_nodes) {
@@ -208,52 +193,44 @@ TEST(pmi_barrier_after_init_outlives_peers_and_store) {
 
 TEST(launch_decision) {
   const auto family = MpiFamily::Mpich;
-  const Launcher l0{"mpiexec", 0, 2}, l1{"mpiexec", 1, 2};
-  CHECK(decide(family, {proposal(l0), proposal(l1)}) == Bootstrap::Launcher);
-  CHECK(decide(family, {proposal(l1), proposal(l0)}) == Bootstrap::Launcher);  // another order
-  CHECK(decide(family, {proposal({}), proposal({})}) == Bootstrap::Store);
-  CHECK(decide(family, {proposal(l0), proposal(l0)}) == Bootstrap::Store);  // inherited by two children
-  CHECK(decide(family, {proposal(l0), proposal({})}) == Bootstrap::Store);
-  CHECK(decide(family, {proposal(l0)}) == Bootstrap::Singleton);
-  CHECK(decide(family, {proposal(Launcher{"PMIx launcher", 0, -1}),
-                        proposal(Launcher{"PMIx launcher", 1, -1})}) == Bootstrap::Launcher);
-  auto agent = proposal(l0);
-  agent.elastic = true;
-  CHECK(decide(family, {agent, proposal(l1)}) == Bootstrap::Store);
-  auto inside = proposal(l0), beside = proposal(l1);  // containers of one host, each with its /dev/shm
+  const Proposal zero{.launcher = Launcher{"mpiexec", 0, 2}}, one{.launcher = Launcher{"mpiexec", 1, 2}};
+  CHECK(decide(family, {zero, one}) == Bootstrap::Launcher);
+  CHECK(decide(family, {one, zero}) == Bootstrap::Launcher);  // another order
+  CHECK(decide(family, {Proposal{}, Proposal{}}) == Bootstrap::Store);
+  CHECK(decide(family, {zero, zero}) == Bootstrap::Store);  // inherited by two children
+  CHECK(decide(family, {zero, Proposal{}}) == Bootstrap::Store);
+  CHECK(decide(family, {zero}) == Bootstrap::Singleton);
+  CHECK(decide(family, {{.launcher = Launcher{"PMIx launcher", 0, -1}},
+                        {.launcher = Launcher{"PMIx launcher", 1, -1}}}) == Bootstrap::Launcher);
+  CHECK(decide(family, {{.launcher = zero.launcher, .elastic = true}, one}) == Bootstrap::Store);
+  auto inside = zero, beside = one;  // containers of one host, each with its /dev/shm
   inside.host = "n1|boot|7";
   beside.host = "n1|boot|8";
   CHECK(decide(family, {inside, beside}) == Bootstrap::Store);
   beside.host = "n2|boot|8";
   CHECK(decide(family, {inside, beside}) == Bootstrap::Launcher);
-  CHECK_THROWS(decide(MpiFamily::OpenMpi, {proposal({}), proposal({})}), Error, "mpirun -n 2");
-  CHECK(decide(MpiFamily::OpenMpi, {proposal({})}) == Bootstrap::Singleton);
-  auto forced = proposal({});
-  forced.request = BootstrapMode::Launcher;
+  CHECK_THROWS(decide(MpiFamily::OpenMpi, {Proposal{}, Proposal{}}), Error, "mpirun -n 2");
+  CHECK(decide(MpiFamily::OpenMpi, {Proposal{}}) == Bootstrap::Singleton);
+  const Proposal forced{.request = BootstrapMode::Launcher};
   CHECK_THROWS(decide(family, {forced, forced}), Error, "MPI_GDR_BOOTSTRAP=launcher");
-  CHECK_THROWS(decide(family, {proposal({}), forced}), Error, "same on all ranks");
-  auto sick = proposal({});
-  sick.error = "level too low";
-  CHECK_THROWS(decide(family, {proposal({}), sick}), Error, "rank 1 cannot start MPI: level too low");
-  auto other = proposal({});
-  other.mpi_version = "MPICH 9";
-  CHECK_THROWS(decide(family, {proposal({}), other}), Error, "LD_LIBRARY_PATH");
-  auto running = proposal({});
-  running.initialised = true;
-  CHECK(decide(family, {running, proposal(l1)}) == Bootstrap::Launcher);
-  CHECK_THROWS(decide(family, {running, proposal({})}), Error, "mpi4py");
+  CHECK_THROWS(decide(family, {Proposal{}, forced}), Error, "same on all ranks");
+  CHECK_THROWS(decide(family, {{}, {.error = "level too low"}}), Error,
+               "rank 1 cannot start MPI: level too low");
+  CHECK_THROWS(decide(family, {{}, {.mpi_version = "MPICH 9"}}), Error, "LD_LIBRARY_PATH");
+  const Proposal running{.initialised = true};
+  CHECK(decide(family, {running, one}) == Bootstrap::Launcher);
+  CHECK_THROWS(decide(family, {running, Proposal{}}), Error, "mpi4py");
 
-  auto full = proposal(l1);
-  full.error = "e\n";
-  full.nonce = "0a";
-  full.initialised = true;
-  full.process = {"h", 1ull << 63, 17, 4};
-  const Proposal back = parse_proposal(serialise(full));
+  const Proposal back = parse_proposal(serialise({.error = "e\n",
+                                                  .launcher = one.launcher,
+                                                  .initialised = true,
+                                                  .nonce = "0a",
+                                                  .process = {"h", 1ull << 63, 17, 4}}));
   CHECK(back.process.host == "h" && back.process.domain == 1ull << 63 && back.process.pid == 17 &&
         back.process.started == 4);
   CHECK(back.error == "e\n" && back.launcher->rank == 1 && back.launcher->name == "mpiexec" &&
         back.initialised);
-  CHECK(!parse_proposal(serialise(proposal({}))).launcher);
+  CHECK(!parse_proposal(serialise(Proposal{})).launcher);
 }
 
 TEST(launcher_variables_are_read_and_scrubbed) {
@@ -268,7 +245,7 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4) == "");
   CHECK(explain_launcher_mismatch(MpiFamily::Mpich, BootstrapMode::Store, "v", 4)
             .starts_with("MPI_GDR_BOOTSTRAP=store needs"));
-  CHECK_THROWS(decide(MpiFamily::OpenMpi, {proposal({}), proposal({})}), Error,
+  CHECK_THROWS(decide(MpiFamily::OpenMpi, {Proposal{}, Proposal{}}), Error,
                "started by the mpiexec of an MPI of the MPICH family, which cannot start it. Start with "
                "`mpi-gdr run -n 2");
   setenv("PMI_FD", "987", 1);  // not inherited

@@ -18,23 +18,6 @@ TEST(queue_runs_in_order) {
   CHECK(a == 2 && b == 1 && c == 2);
 }
 
-TEST(flags_join_host_and_device) {
-  SoftwareDevice device;
-  const auto queue = device.make_queue();
-  const auto flags = device.make_flags(2);
-  int source = 0, dst = 0;
-  queue->wait_flag(&flags[0], 5);
-  queue->copy(&dst, &source, sizeof dst);
-  queue->write_flag(&flags[1], 9);
-  source = 42;  // before the release below, so the copy must see it
-  flags[0].store(4, std::memory_order_release);
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  CHECK(flags[1].load(std::memory_order_acquire) == 0);
-  flags[0].store(5, std::memory_order_release);
-  while (flags[1].load(std::memory_order_acquire) != 9) std::this_thread::yield();
-  CHECK(dst == 42);
-}
-
 TEST(order_joins_queues) {
   for (const std::uint64_t hardware_queues : {1, 2}) {
     SoftwareDevice device({.queues = hardware_queues});
@@ -83,15 +66,6 @@ TEST(allocation_waits_for_the_device) {
   flags[0].store(1, std::memory_order_release);
   other.join();
   CHECK(!too_early && allocated.load(std::memory_order_acquire));
-}
-
-TEST(what_a_device_refuses_is_refused_at_the_call) {
-  SoftwareDevice device;
-  const auto queue = device.make_queue();
-  std::uint8_t v = 0;
-  const void* source = &v;
-  CHECK_THROWS(queue->reduce({DataType::Bool, ReduceOp::Avg, &v, &source, 1, 1}), Error,
-               "op=avg is not defined on dtype=bool");
 }
 
 TEST(a_queue_is_synchronized_alone_and_adopted_is_the_same) {

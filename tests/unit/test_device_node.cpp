@@ -97,17 +97,14 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
     CHECK(ranks.place(0, blocks[0]));
     ranks.refresh();
     expect_all_to_see(1);
-    for (int owner = 0; owner < size; ++owner)
-      for (int slot = 0; slot < ipc::kSlots; ++slot)
-        for (int kind = 0; kind < 2; ++kind)
-          ranks.nodes[owner]
-              ->shown(owner, slot, kind)
-              .store(static_cast<unsigned>(100 * owner + 10 * slot + kind + 1));
-    for (int owner = 0; owner < size; ++owner)
-      for (int slot = 0; slot < ipc::kSlots; ++slot)
-        for (int kind = 0; kind < 2; ++kind)
-          CHECK(ranks.nodes[0]->shown(owner, slot, kind).load() ==
-                static_cast<unsigned>(100 * owner + 10 * slot + kind + 1));
+    for (const bool written : {false, true})
+      for (int owner = 0; owner < size; ++owner)
+        for (int slot = 0; slot < ipc::kSlots; ++slot)
+          for (int kind = 0; kind < 2; ++kind) {
+            const auto value = static_cast<unsigned>(100 * owner + 10 * slot + kind + 1);
+            if (!written) ranks.nodes[owner]->shown(owner, slot, kind).store(value);
+            if (written) CHECK(ranks.nodes[0]->shown(owner, slot, kind).load() == value);
+          }
     expect_all_to_see(1);
     // Leaving unmaps everything but keeps the memory, which the next group of the devices finds.
     for (auto& device : ranks.devices) CHECK(device->mapped == 3 * (size - 1));

@@ -45,9 +45,7 @@ TEST(coalesced_calls_are_one_operation) {
     std::vector<std::vector<float>> data(100, std::vector<float>(100, static_cast<float>(r)));
     std::vector<Call> calls;
     for (auto& d : data) calls.push_back(all_reduce(world, r, d));
-    IssueOptions options;
-    options.name = "allreduce_coalesced";
-    world.wait(r, world.ranks[r].group->issue(calls, std::move(options)));
+    world.wait(r, world.ranks[r].group->issue(calls, {{.name = "allreduce_coalesced"}}));
     for (auto& d : data) CHECK(d[99] == 3.0f);
     CHECK(world.ranks[r].group->sequence(Channel::Collective) == 100);
   });
@@ -140,24 +138,6 @@ TEST(messages_do_not_block_and_return_their_source) {
   });
 }
 
-TEST(callbacks_may_wait_for_operations_issued_before_them) {
-  World world(2);
-  world.run_and_close([&](int r) {
-    std::vector<float> a(10, 1.0f), b(10, 2.0f);
-    std::promise<void> second_finished, first_finished;
-    auto first = start(world, r, a);
-    auto second = start(world, r, b);
-    const auto done = second_finished.get_future().share();
-    // Registered first: on a finished operation a callback runs at once on the calling thread.
-    second->on_finished([&] { second_finished.set_value(); });
-    first->on_finished([&, done] {
-      done.get();  // the other callback must not be queued behind this one
-      first_finished.set_value();
-    });
-    first_finished.get_future().get();
-  });
-}
-
 TEST(a_callback_may_wait_for_another_operation) {
   World world(2);
   world.run_and_close([&](int r) {
@@ -166,10 +146,7 @@ TEST(a_callback_may_wait_for_another_operation) {
     auto op = start(world, r, first);
     op->on_finished([&] {
       // As PowerSGD's hook does: a collective inside the callback, which waits for its completion.
-      std::promise<void> inner;
-      auto nested = start(world, r, second);
-      nested->on_finished([&] { inner.set_value(); });
-      inner.get_future().get();
+      await_callback(start(world, r, second));
       world.wait(r, start(world, r, third, foreground()));
       finished.set_value();
     });
@@ -258,17 +235,13 @@ TEST(random_load_from_several_threads_over_several_groups) {
           const std::size_t count = random() % 3000;
           const bool background = random() % 2, waits = random() % 2;
           std::vector<float> data(count, static_cast<float>(r + i));
-          IssueOptions options;
-          options.name = "all_reduce";
-          options.background = background;
-          auto op = groups[g][r]->issue({all_reduce(world, r, data)}, std::move(options));
-          if (background && !waits) {
-            std::promise<void> finished;
-            op->on_finished([&] { finished.set_value(); });
-            finished.get_future().get();
-          } else {
+          auto op =
+              groups[g][r]->issue({all_reduce(world, r, data)},
+                                  {{.name = "all_reduce"}, Channel::Collective, {}, nullptr, background});
+          if (background && !waits)
+            await_callback(op);
+          else
             world.wait(r, op);
-          }
           for (float x : data) CHECK(x == 3.0f * i + 3.0f);
         }
       }));

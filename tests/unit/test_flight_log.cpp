@@ -117,11 +117,10 @@ TEST(group_names_are_unique) {
 TEST(it_can_be_read_while_it_is_written) {
   FlightLog log(8);
   log.add_group({.name = "0"});
-  std::atomic<bool> stop{false};
-  std::vector<std::future<void>> writers;
+  std::vector<std::jthread> writers;
   for (int t = 0; t < 3; ++t)
-    writers.push_back(std::async(std::launch::async, [&] {
-      while (!stop) {
+    writers.emplace_back([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
         const std::uint64_t id = record(log, "all_reduce");
         log.change(id, [](FlightEntry& entry) { entry.started = 1; });
         log.change(id, [&](FlightEntry& entry) {
@@ -131,7 +130,7 @@ TEST(it_can_be_read_while_it_is_written) {
             entry.ended = 2;
         });
       }
-    }));
+    });
   for (int i = 0; i < 500; ++i) {
     const auto shot = log.snapshot();
     CHECK(shot.entries.size() <= 8);
@@ -140,8 +139,6 @@ TEST(it_can_be_read_while_it_is_written) {
       CHECK(e == 0 || shot.entries[e - 1].id < shot.entries[e].id);
     }
   }
-  stop = true;
-  for (auto& writer : writers) writer.get();
 }
 
 TEST(operations_leave_their_states) {
@@ -249,22 +246,23 @@ TEST(a_signal_writes_the_files) {
   const auto trace = std::make_shared<Trace>(TraceOptions{folder.path + "/trace.json", 3, 4, "test", 8});
   const auto writer = std::make_shared<FlightWriter>(std::make_shared<FlightLog>(4),
                                                      FlightWriterOptions{folder.path, 3, 4, "test"});
+  const auto request = [&] {
+    kill(getpid(), SIGUSR2);
+    for (int i = 0; i < 2000 && !std::filesystem::exists(trace->options().path); ++i)
+      std::this_thread::sleep_for(5ms);
+  };
   {
     const FlightSignal on_request(SIGUSR2, writer, trace);
     CHECK(on_request.installed());
     CHECK(!FlightSignal(SIGUSR2, writer).installed());  // taken
-    kill(getpid(), SIGUSR2);
-    for (int i = 0; i < 2000 && !std::filesystem::exists(trace->options().path); ++i)
-      std::this_thread::sleep_for(5ms);
+    request();
     CHECK_CONTAINS(content(writer->path()), "signal");  // written before the trace
     CHECK_CONTAINS(content(trace->options().path), "\"reason\": \"signal\"");
   }
   std::filesystem::remove(trace->options().path);
   {
     const FlightSignal without_log(SIGUSR2, nullptr, trace);
-    kill(getpid(), SIGUSR2);
-    for (int i = 0; i < 2000 && !std::filesystem::exists(trace->options().path); ++i)
-      std::this_thread::sleep_for(5ms);
+    request();
     CHECK(std::filesystem::exists(trace->options().path));
   }
   struct sigaction now{};

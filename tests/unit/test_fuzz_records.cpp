@@ -126,20 +126,20 @@ TEST(fields_have_types_and_bounds) {
   CHECK_THROWS(record.text("f"), Error, "f is missing");
   record.end();
   CHECK_THROWS(RecordReader("a record", text).end(), Error, "5 field(s) too many");
-  CHECK_THROWS(RecordReader("a record", "3:ab"), Error, "a record is malformed");
+  for (const char* malformed : {"3:ab", "x"})
+    CHECK_THROWS(RecordReader("a record", malformed), Error, "a record is malformed");
   for (const char* number : {"", " 1", "1 ", "+1", "0x1", "1.0", "99999999999999999999", "2147483648"})
     CHECK_THROWS(RecordReader("a record", pack({number})).number<int>("n"), Error, "expected a whole number");
 }
 
 TEST(proposals) {
-  Proposal p;
-  p.launcher = Launcher{"mpiexec", 1, 4};
-  p.host = "n1|boot|7";
-  p.namespaces = "pid:[1]net:[2]";
-  p.nonce = "0123456789abcdef";
-  p.mpi_version = "MPICH Version: 5.0.2";
-  p.process = {"n1", 1ull << 63, 4711, 99};
-  p.shared_memory = 1ull << 40;
+  const Proposal p{.launcher = Launcher{"mpiexec", 1, 4},
+                   .host = "n1|boot|7",
+                   .namespaces = "pid:[1]net:[2]",
+                   .nonce = "0123456789abcdef",
+                   .mpi_version = "MPICH Version: 5.0.2",
+                   .process = {"n1", 1ull << 63, 4711, 99},
+                   .shared_memory = 1ull << 40};
   refused(serialise(p), [](const std::string& text) {
     const Proposal read = parse_proposal(text);
     CHECK(read.nonce.size() <= 16 && read.process.pid >= 0 && read.process.pid <= kMaxPid);

@@ -74,11 +74,10 @@ TEST(flags_serve_one_operation_after_the_other) {
 TEST(a_thread_that_waits_for_the_device_may_shut_out_the_issuer) {
   World world(2);
   const auto gpus = make_gpus(2, 4);
-  std::atomic<bool> ended{false};
-  std::vector<std::thread> disturbers;
+  std::vector<std::jthread> disturbers;
   for (Gpu* gpu : gpus)
-    disturbers.emplace_back([&ended, gpu] {
-      while (!ended) gpu->device.synchronize();
+    disturbers.emplace_back([gpu](const std::stop_token& stop) {
+      while (!stop.stop_requested()) gpu->device.synchronize();
     });
   world.run([&](int r) {
     for (int i = 0; i < 150; ++i) {
@@ -87,8 +86,7 @@ TEST(a_thread_that_waits_for_the_device_may_shut_out_the_issuer) {
       CHECK(reduction.is(2));
     }
   });
-  ended = true;
-  for (auto& disturber : disturbers) disturber.join();
+  disturbers.clear();
   world.close();
 }
 

@@ -11,8 +11,7 @@ class Nodes {
  public:
   Nodes(std::vector<int> node_of_rank, int hardware_queues, int streams)
       : topology_(std::make_shared<const Topology>(node_of_rank)), meet_(topology_->size()) {
-    WorldOptions options;
-    options.env = env_of({{"MPI_GDR_CHUNK_BYTES", "256"}, {"MPI_GDR_SELECT", kTwoLevel}});
+    WorldOptions options{.env = env_of({{"MPI_GDR_CHUNK_BYTES", "256"}, {"MPI_GDR_SELECT", kTwoLevel}})};
     options.group.topology = topology_;
     world_ = std::make_unique<World>(topology_->size(), options);
     tickets_.resize(node_of_rank.size());

@@ -104,9 +104,8 @@ TEST(an_all_to_all_of_devices_has_no_messages) {
 TEST(schedules_of_large_counts_cover_all_bytes_in_messages_that_mpi_can_carry) {
   constexpr std::uint64_t count = (std::uint64_t{1} << 33) + 5;
   const AddressSpace space(std::size_t{1} << 45), scratch(std::size_t{1} << 45);
-  Tuning one_piece;  // the fewest and longest messages of any tuning
-  one_piece.chunk_bytes = std::size_t{1} << 50;
-  one_piece.max_lanes = 1;
+  // The fewest and longest messages of any tuning.
+  const Tuning one_piece{.chunk_bytes = std::size_t{1} << 50, .max_lanes = 1};
   for (const Algorithm& a : algorithms()) {
     if (a.native() || a.shared || a.collective == Collective::Barrier) continue;
     for (const Tuning& tuning : {Tuning{}, one_piece})
@@ -118,10 +117,8 @@ TEST(schedules_of_large_counts_cover_all_bytes_in_messages_that_mpi_can_carry) {
         for (int r = 0; r < 3; ++r) {
           Recorder& recorder = ranks.emplace_back(r, 3);
           const Schedule& schedule = *group.schedules[r];
-          Binding binding;
-          binding.input = binding.output = space.data();
-          binding.scratch = scratch.data();
-          binding.dtype = dtype;
+          const Binding binding{
+              .input = space.data(), .output = space.data(), .scratch = scratch.data(), .dtype = dtype};
           std::uint64_t expected_sent = 0;
           std::vector<const void*> sources;
           for (std::size_t lane = 0; lane < schedule.lanes.size(); ++lane)

@@ -250,11 +250,11 @@ TEST(a_row_of_the_users_keeps_a_call_on_one_node_from_nccl) {
   const CollectiveSpec short_one = spec_of(Collective::AllReduce, 0, 2, 10),
                        long_one = spec_of(Collective::AllReduce, 0, 2, 100'000);
   const Planner forced(env_of("MPI_GDR_ALLREDUCE_ALGO", "staged"));
-  CHECK(forced.named(short_one) && forced.named(long_one));
-  CHECK(!forced.named(spec_of(Collective::Reduce, 0, 2, 10)));
+  CHECK(forced.has_user_row(short_one) && forced.has_user_row(long_one));
+  CHECK(!forced.has_user_row(spec_of(Collective::Reduce, 0, 2, 10)));
   const Planner some(env_of("MPI_GDR_SELECT", "all_reduce:0-4K:staged"));
-  CHECK(some.named(short_one) && !some.named(long_one));
-  CHECK(!Planner(env_of("", "")).named(short_one));
+  CHECK(some.has_user_row(short_one) && !some.has_user_row(long_one));
+  CHECK(!Planner(env_of("", "")).has_user_row(short_one));
 }
 
 UNIT_MAIN()

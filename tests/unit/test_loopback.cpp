@@ -25,6 +25,11 @@ void send(Transport& transport, int value, int peer, int tag, Channel channel = 
   finish(transport, request);
 }
 
+auto with_faults() {
+  const std::vector faults = {std::make_shared<LoopbackFaults>(), std::make_shared<LoopbackFaults>()};
+  return std::pair(faults, make_loopback(2, {.faults = faults}));
+}
+
 }  // namespace
 
 TEST(messages_match_by_channel_source_and_tag_in_order) {
@@ -125,8 +130,7 @@ TEST(late_tests_delay_completion_but_not_for_ever) {
 }
 
 TEST(a_dead_rank_delivers_no_message) {
-  const std::vector faults = {std::make_shared<LoopbackFaults>(), std::make_shared<LoopbackFaults>()};
-  const auto ranks = make_loopback(2, {.faults = faults});
+  const auto [faults, ranks] = with_faults();
   send(*ranks[0], 1, 1, 0);
   faults[0]->dead = true;
   send(*ranks[0], 2, 1, 0);
@@ -153,8 +157,7 @@ TEST(an_abandoned_receive_takes_no_message) {
 }
 
 TEST(a_stuck_rank_blocks_inside_test_until_released) {
-  const std::vector faults = {std::make_shared<LoopbackFaults>(), std::make_shared<LoopbackFaults>()};
-  const auto ranks = make_loopback(2, {.faults = faults});
+  const auto [faults, ranks] = with_faults();
   faults[1]->stick();
   std::atomic<bool> returned{false};
   std::thread other([&] {
@@ -170,8 +173,7 @@ TEST(a_stuck_rank_blocks_inside_test_until_released) {
 }
 
 TEST(the_nth_call_throws) {
-  const std::vector faults = {std::make_shared<LoopbackFaults>(), std::make_shared<LoopbackFaults>()};
-  const auto ranks = make_loopback(2, {.faults = faults});
+  const auto [faults, ranks] = with_faults();
   faults[0]->calls_before_error.store(2, std::memory_order_release);
   send(*ranks[0], 1, 1, 0);  // isend and test
   int v = 0;
@@ -223,23 +225,6 @@ TEST(native_collectives_that_differ_are_an_error_on_all) {
       ranks[1]->istart_native(kChannel, {Collective::Broadcast, nullptr, &f, 1, DataType::Float32});
   CHECK_THROWS(ranks[0]->test(barrier), Error, "different native collectives");
   CHECK_THROWS(ranks[1]->test(other), Error, "different native collectives");
-}
-
-TEST(ranks_on_threads_of_their_own) {
-  constexpr int kSize = 4, kMessages = 200;
-  const auto ranks = make_loopback(kSize, {.eager_bytes = 64, .max_late_tests = 3});
-  unit::on_threads(kSize, [&](int r) {
-    const int next = (r + 1) % kSize, previous = (r + kSize - 1) % kSize;
-    std::vector<int> out(30), in(30);
-    for (int m = 0; m < kMessages; ++m) {
-      std::fill(out.begin(), out.end(), r * 1000 + m);
-      Request recv = ranks[r]->irecv(kChannel, in.data(), in.size() * sizeof(int), previous, m % 3);
-      Request sent = ranks[r]->isend(kChannel, out.data(), out.size() * sizeof(int), next, m % 3);
-      finish(*ranks[r], recv);
-      finish(*ranks[r], sent);
-      for (const int v : in) CHECK(v == previous * 1000 + m);
-    }
-  });
 }
 
 UNIT_MAIN()

@@ -19,6 +19,18 @@ void expect_mismatch(const char* algorithm, Collective collective,
   });
 }
 
+// An all_to_all of up to `room` elements, which sends and receives `each` from each rank.
+CollectiveCall exchange(int r, int p, std::uint64_t each, std::size_t room, Buffers& b) {
+  CollectiveCall call = call_of(Collective::AllToAll, r, p, 0, 0, b, false);
+  b.input.assign(room, 1.0f);
+  b.output.assign(room, -1.0f);
+  call.input = b.input.data();
+  call.output = b.output.data();
+  call.spec.send_counts.assign(static_cast<std::size_t>(p), each);
+  call.spec.recv_counts = call.spec.send_counts;
+  return call;
+}
+
 }  // namespace
 
 TEST(calls_that_do_not_match_fail_and_write_nothing) {
@@ -57,12 +69,7 @@ TEST(counts_of_an_all_to_all_that_do_not_match_are_reported) {
     World world(2, {.env = env_of({{"MPI_GDR_ALLTOALL_ALGO", "staged"}}), .node = true});
     world.run([&](int r) {
       auto& b = *new Buffers;  // leaked as the engine's failed operations are
-      CollectiveCall call = call_of(Collective::AllToAll, r, 2, 0, 0, b, false);
-      b.input.assign(1 << 21, 1.0f);
-      b.output.assign(1 << 21, -1.0f);
-      call.input = b.input.data();
-      call.output = b.output.data();
-      call.spec.send_counts = call.spec.recv_counts = {0, 0};
+      CollectiveCall call = exchange(r, 2, 0, 1 << 21, b);
       (r == 0 ? call.spec.send_counts[1] : call.spec.recv_counts[0]) = r == 0 ? c.sent : c.expected;
       auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
       // A rank that exchanges nothing with the other compares nothing; the other always compares.
@@ -94,12 +101,7 @@ TEST(counts_of_an_all_to_all_over_several_nodes_that_do_not_match_are_reported) 
     World world(4, options);
     world.run([&](int r) {
       auto& b = *new Buffers;  // the engine leaks what a failed operation works on
-      CollectiveCall call = call_of(Collective::AllToAll, r, 4, 0, 0, b, false);
-      b.input.assign(20, 1.0f);
-      b.output.assign(21, -1.0f);
-      call.input = b.input.data();
-      call.output = b.output.data();
-      call.spec.send_counts = call.spec.recv_counts = {5, 5, 5, 5};
+      CollectiveCall call = exchange(r, 4, 5, 21, b);
       if (r == c.receiver) call.spec.recv_counts[0] = 6;
       auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
       if (r == c.receiver) {

@@ -8,12 +8,9 @@ namespace {
 
 // Runs a call on its rank and returns its log line.
 std::string run_call(World& world, CollectiveCall call, std::shared_ptr<std::vector<char>> memory) {
-  IssueOptions options;
-  options.name = name(call.spec.collective);
-  options.keepalive = std::move(memory);
-  options.background = false;
   Rank& rank = world.ranks[call.spec.rank];
-  auto operation = rank.group->issue({call}, std::move(options));
+  auto operation = rank.group->issue(
+      {call}, {{.name = name(call.spec.collective)}, Channel::Collective, {}, std::move(memory), false});
   rank.engine->wait(*operation);
   return operation->describe();
 }
@@ -85,10 +82,10 @@ TEST(gather_and_scatter_bring_the_blocks) {
         auto all = std::make_shared<std::vector<char>>(3 * kSize, 0),
              mine = std::make_shared<std::vector<char>>(3);
         std::fill_n(r == root ? all->data() + 3 * r : mine->data(), 3, static_cast<char>(r + 1));
-        CollectiveCall call;
-        call.spec = {.collective = Collective::Gather, .rank = r, .size = kSize, .root = root, .count = 3};
-        call.input = r == root ? all->data() + 3 * r : mine->data();
-        call.output = r == root ? all->data() : nullptr;
+        CollectiveCall call{
+            {.collective = Collective::Gather, .rank = r, .size = kSize, .root = root, .count = 3},
+            r == root ? all->data() + 3 * r : mine->data(),
+            r == root ? all->data() : nullptr};
         CHECK_CONTAINS(run_call(world, call, nullptr), std::string("algorithm=") + algorithm);
         if (r == root)
           for (int i = 0; i < 3 * kSize; ++i) CHECK((*all)[i] == i / 3 + 1);

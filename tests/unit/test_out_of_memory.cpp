@@ -84,8 +84,7 @@ Seen run(Where spot, int k, int more) {
   is_caller = true;
   for (int i = 0; i < 3; ++i) {
     try {
-      IssueOptions options = prepared;
-      own.push_back(start(world, 0, *data[i], std::move(options)));
+      own.push_back(start(world, 0, *data[i], prepared));
     } catch (const Error& e) {
       seen.refused = true;
       seen.text = e.what();
@@ -154,15 +153,10 @@ TEST(each_allocation_of_the_issuing_thread_fails) { CHECK(every_one(Where::Calle
 
 TEST(a_refused_operation_names_itself_and_fails_its_group) {
   World& world = *new World(2, {.env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "ring"}})});
-  CollectiveCall call;
   float number = 0;
   // More than any address space: the allocator fails on every machine.
-  call.spec = {.collective = Collective::ReduceScatter,
-               .rank = 0,
-               .size = 2,
-               .count = std::uint64_t{1} << 55,
-               .dtype = DataType::Float32};
-  call.input = call.output = &number;
+  const CollectiveCall call{
+      {Collective::ReduceScatter, 0, 2, 0, std::uint64_t{1} << 55, DataType::Float32}, &number, &number};
   IssueOptions options;
   options.name = "reduce_scatter";
   options.detail.text = "float32[much]";

@@ -205,11 +205,11 @@ TEST(a_call_that_waits_for_an_earlier_one_reports_it) {
     auto& own = data[r];
     choices.push_back(std::make_unique<RivalChoices>(*nodes[r], traffic, "test"));
     const CollectiveSpec spec = all_reduce(world, r, own).spec;
-    Binding binding;
-    binding.input = binding.output = own.data();
-    binding.dtype = spec.dtype;
-    binding.node = nodes[r].get();
-    binding.rivals = {choices.back().get(), 1, own.size() * 4};
+    Binding binding{.input = own.data(),
+                    .output = own.data(),
+                    .dtype = spec.dtype,
+                    .node = nodes[r].get(),
+                    .rivals = {choices.back().get(), 1, own.size() * 4}};
     binding.call.collective = Collective::AllReduce;
     executions.push_back(std::make_unique<HostExecution>(
         planner.plan(spec, false, nodes[r]->reach()).schedule, std::move(binding), *transports[r], pool));

@@ -7,13 +7,14 @@ using engine_tests::env_of;
 
 namespace {
 
-// The parsed rows, then the built-in ones.
-SelectionTable table_of(const std::string& text) {
+// These rows, then the built-in ones.
+SelectionTable table_of(std::vector<SelectionRow> rows) {
   SelectionTable table;
-  table.append(parse_table(text, "tuning.txt"));
+  table.append(std::move(rows));
   for (int c = 0; c < kCollectiveCount; ++c) table.append(default_table().rows(static_cast<Collective>(c)));
   return table;
 }
+SelectionTable table_of(const char* text) { return table_of(parse_table(text, "tuning.txt")); }
 
 }  // namespace
 
@@ -180,11 +181,9 @@ TEST(a_row_that_cannot_run_a_call_is_passed_over) {
 }
 
 TEST(rows_of_one_algorithm_differ_in_leaders) {
-  SelectionTable table;
-  table.append(parse_overrides(
+  const SelectionTable table = table_of(parse_overrides(
       "all_reduce:0-64K:leaders=1:two_level#all_reduce:64K-1M:leaders=3:two_level#all_reduce:two_level",
       "s"));
-  for (int c = 0; c < kCollectiveCount; ++c) table.append(default_table().rows(static_cast<Collective>(c)));
   CollectiveSpec spec = call(Collective::AllReduce, 8, 4096);
   CHECK(chosen(table, spec) == "recursive_doubling");  // on one node
   spec.topology = std::make_shared<const Topology>(std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1});

@@ -32,6 +32,17 @@ void run_everything(const Layout& layout, LoopbackOptions options, bool by_host 
       std::move(options));
 }
 
+void run_in_turn(Rank& rank, int size, std::uint64_t count, int operations) {
+  const auto all = scheduled_algorithms();
+  for (int i = 0; i < operations; ++i) {
+    Operation operation(all[i % all.size()], rank.rank(), size, count, i);
+    operation.issue(rank);
+    rank.drain();
+    rank.caller->synchronize();
+    CHECK(operation.right());
+  }
+}
+
 }  // namespace
 
 TEST(every_algorithm_on_one_shared_hardware_queue) {
@@ -77,14 +88,7 @@ TEST(many_in_flight_joined_late_and_out_of_order) {
 
 TEST(flags_are_reused_over_many_operations) {
   on_all_ranks({2, 1, 2, 0}, [&](Rank& rank) {
-    const auto all = scheduled_algorithms();
-    for (int i = 0; i < 300; ++i) {
-      Operation operation(all[i % all.size()], rank.rank(), 2, 20, i);
-      operation.issue(rank);
-      rank.drain();
-      rank.caller->synchronize();
-      CHECK(operation.right());
-    }
+    run_in_turn(rank, 2, 20, 300);
     CHECK(rank.flags->blocks() == 2);
   });
 }
@@ -92,32 +96,16 @@ TEST(flags_are_reused_over_many_operations) {
 TEST(memory_is_allocated_and_released_meanwhile) {
   for (const int hardware_queues : {1, 4})
     on_all_ranks({3, hardware_queues, 3, 20}, [&](Rank& rank) {
-      std::atomic<bool> stop{false};
       std::atomic<int> rounds{0};
-      std::thread other([&] {
-        while (!stop.load(std::memory_order_acquire)) {
+      const std::jthread other([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
           rank.device.release(rank.device.allocate(1000));
           rounds.fetch_add(1, std::memory_order_relaxed);
           std::this_thread::sleep_for(std::chrono::microseconds(100));
         }
       });
-      std::exception_ptr error;
-      try {
-        const auto all = scheduled_algorithms();
-        for (int i = 0; i < 40; ++i) {
-          Operation operation(all[i % all.size()], rank.rank(), 3, 60, i);
-          operation.issue(rank);
-          rank.drain();
-          rank.caller->synchronize();
-          CHECK(operation.right());
-        }
-        while (rounds.load(std::memory_order_relaxed) == 0) std::this_thread::yield();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      stop.store(true, std::memory_order_release);
-      other.join();
-      if (error) std::rethrow_exception(error);
+      run_in_turn(rank, 3, 60, 40);
+      while (rounds.load(std::memory_order_relaxed) == 0) std::this_thread::yield();
     });
 }
 
@@ -155,12 +143,10 @@ TEST(lanes_of_different_shape_share_a_queue) {
     const std::vector<Element> source(4, rank.rank() == 0 ? 1 : 10);
     std::vector<Element> input(4), output(8), scratch(12);
     rank.caller->copy(input.data(), source.data(), sizeof(Element) * 4);
-    Binding binding;
-    binding.input = input.data();
-    binding.output = output.data();
-    binding.scratch = scratch.data();
-    binding.dtype = DataType::Int32;
-    rank.run(writer.finish(), binding);
+    rank.run(writer.finish(), {.input = input.data(),
+                               .output = output.data(),
+                               .scratch = scratch.data(),
+                               .dtype = DataType::Int32});
     rank.drain();
     // The sender has twice its own input, the receiver that plus its own.
     CHECK(output[0] == (rank.rank() == 0 ? 21 : 20) && output[7] == (rank.rank() == 0 ? 2 : 12));
@@ -171,17 +157,14 @@ TEST(a_plain_copy_onto_itself_is_dropped_and_a_scaled_one_is_not) {
   on_all_ranks({1, 1, 1, 0}, [&](Rank& rank) {
     for (const Scale scale : {Scale::None, Scale::Average, Scale::PreMul}) {
       ScheduleWriter writer("scaled");
-      writer.lane();
-      writer.round();
       writer.copy({Buffer::Output, 0, 3}, {Buffer::Input, 0, 3}, scale);
       std::vector<float> data{6, 9, -3};
-      Binding binding;
-      binding.input = binding.output = data.data();
-      binding.dtype = DataType::Float32;
-      binding.op = scale == Scale::PreMul ? ReduceOp::PreMulSum : ReduceOp::Avg;
-      binding.divisor = 3;
-      binding.factor = 0.5;
-      rank.run(writer.finish(), binding);
+      rank.run(writer.finish(), {.input = data.data(),
+                                 .output = data.data(),
+                                 .dtype = DataType::Float32,
+                                 .op = scale == Scale::PreMul ? ReduceOp::PreMulSum : ReduceOp::Avg,
+                                 .factor = 0.5,
+                                 .divisor = 3});
       rank.drain();
       CHECK(data[1] == (scale == Scale::None ? 9.f : scale == Scale::Average ? 3.f : 4.5f));
     }
@@ -193,17 +176,11 @@ TEST(nothing_is_sent_before_the_input_is_ready) {
     const auto gate = rank.device.make_flags(1);
     rank.caller->wait_flag(&gate[0], 1);
     ScheduleWriter writer("exchange");
-    writer.lane();
-    writer.round();
     writer.recv(1 - rank.rank(), {Buffer::Output, 0, 1});
     writer.send(1 - rank.rank(), {Buffer::Input, 0, 1});
     Element ready = 5 + rank.rank(), input = -1, output = -2;
     rank.caller->copy(&input, &ready, sizeof input);
-    Binding binding;
-    binding.input = &input;
-    binding.output = &output;
-    binding.dtype = DataType::Int32;
-    rank.run(writer.finish(), binding);
+    rank.run(writer.finish(), {.input = &input, .output = &output, .dtype = DataType::Int32});
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     CHECK(rank.pending_peers().empty());  // the receive is not even posted: the output may be in use
     gate[0].store(1, std::memory_order_release);
@@ -271,17 +248,13 @@ TEST(a_peer_that_sends_less_is_an_error) {
     on_all_ranks({2, 1, 1, 0}, [&](Rank& rank) {
       const std::uint64_t count = rank.rank() == 0 ? 4 : 3;
       ScheduleWriter writer("unequal");
-      writer.lane();
-      writer.round();
       if (rank.rank() == 0)
         writer.recv(1, {Buffer::Output, 0, count});
       else
         writer.send(0, {Buffer::Input, 0, count});
       std::vector<Element> memory(4);
-      Binding binding;
-      binding.input = binding.output = memory.data();
-      binding.dtype = DataType::Int32;
-      rank.run(writer.finish(), binding, false);
+      rank.run(writer.finish(), {.input = memory.data(), .output = memory.data(), .dtype = DataType::Int32},
+               false);
       try {
         rank.drain();
       } catch (...) {

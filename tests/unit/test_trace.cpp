@@ -11,22 +11,13 @@ Clock::time_point at(std::int64_t ns) { return Clock::time_point(std::chrono::na
 
 std::uint64_t begin(Trace& trace, std::int64_t issued, std::int64_t started,
                     const char* name = "all_reduce") {
-  TracedOperation operation;
-  operation.name = name;
-  operation.group = "0";
-  operation.algorithm = "ring";
-  operation.issued = issued;
-  operation.started = started;
-  return trace.started(operation);
+  return trace.started(
+      {.issued = issued, .started = started, .name = name, .algorithm = "ring", .group = "0"});
 }
 
 TracedRound round_of(std::int64_t began, std::int64_t ended, std::uint32_t execution, std::uint8_t lane = 0) {
-  TracedRound round;
-  round.began = began;
-  round.worked = began + 1;
-  round.ended = ended;
-  round.execution = execution;
-  round.lane = lane;
+  TracedRound round{
+      .began = began, .worked = began + 1, .ended = ended, .execution = execution, .lane = lane};
   round.steps[static_cast<int>(StepKind::Send)] = 1;
   round.steps[static_cast<int>(StepKind::Reduce)] = 2;
   return round;
@@ -142,13 +133,12 @@ TEST(a_file_that_cannot_be_written_is_reported) {
 
 TEST(it_can_be_read_while_it_is_written) {
   Trace trace(options(64));
-  std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> last{0};
-  std::thread ender([&] {  // a waiter that times out
-    while (!stop) trace.ended(last.load(), Clock::now(), true);
+  const std::jthread ender([&](const std::stop_token& stop) {  // a waiter that times out
+    while (!stop.stop_requested()) trace.ended(last.load(), Clock::now(), true);
   });
-  std::thread role([&] {
-    while (!stop) {
+  const std::jthread role([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
       const std::uint64_t id = begin(trace, 1, 2);
       trace.entered(id);
       last = id;
@@ -160,23 +150,25 @@ TEST(it_can_be_read_while_it_is_written) {
     for (std::size_t k = 1; k < shot.operations.size(); ++k)
       CHECK(shot.operations[k].id == shot.operations[k - 1].id + 1);
   }
-  stop = true;
-  ender.join();
-  role.join();
 }
 
 namespace {
+
+std::vector<std::shared_ptr<Trace>> add_traces(WorldOptions& world, const std::string& prefix) {
+  std::vector<std::shared_ptr<Trace>> traces;
+  for (int r = 0; r < 2; ++r)
+    traces.push_back(std::make_shared<Trace>(TraceOptions{prefix + std::to_string(r), r, 2, "test", 4096}));
+  world.observers = {traces.begin(), traces.end()};
+  return traces;
+}
 
 // Checks the traces of a job of two ranks with concurrent operations.
 void check_job(bool node, const char* algorithm) {
   constexpr int kOperations = 6;
   constexpr std::size_t kCount = 4096;
-  WorldOptions w;
-  w.node = node;
-  w.env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", algorithm}, {"MPI_GDR_CHUNK_BYTES", "4096"}});
-  std::vector<std::shared_ptr<Trace>> traces;
-  for (int r = 0; r < 2; ++r) traces.push_back(std::make_shared<Trace>(TraceOptions{"", r, 2, "test", 4096}));
-  w.observers = {traces.begin(), traces.end()};
+  WorldOptions w{.env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", algorithm}, {"MPI_GDR_CHUNK_BYTES", "4096"}}),
+                 .node = node};
+  const auto traces = add_traces(w, "");
   World world(2, w);
   world.run_and_close([&](int r) {
     std::vector<std::vector<float>> data(kOperations, std::vector<float>(kCount, 1.0f));
@@ -193,14 +185,10 @@ void check_job(bool node, const char* algorithm) {
   for (int r = 0; r < 2; ++r) {
     const Trace::Snapshot shot = traces[r]->snapshot();
     CHECK(shot.operations.size() == kOperations && shot.dropped_operations == 0);
-    CollectiveSpec spec{Collective::AllReduce, r, 2};
-    spec.count = kCount;
-    spec.dtype = DataType::Float32;
-    Tuning tuning;
-    tuning.chunk_bytes = 4096;
-    tuning.max_lanes = w.env.lanes;
-    tuning.staging_bytes = shm::kStagingBytes;
-    const SchedulePtr schedule = find_algorithm(Collective::AllReduce, algorithm)->build(spec, tuning);
+    const SchedulePtr schedule =
+        find_algorithm(Collective::AllReduce, algorithm)
+            ->build({Collective::AllReduce, r, 2, 0, kCount, DataType::Float32},
+                    {.chunk_bytes = 4096, .max_lanes = w.env.lanes, .staging_bytes = shm::kStagingBytes});
     CHECK(!schedule->rounds.empty());
     CHECK(shot.rounds.size() == kOperations * schedule->rounds.size());
     std::map<std::tuple<std::uint64_t, std::uint32_t, int>, const TracedRound*> before;
@@ -240,16 +228,12 @@ TEST(a_failure_writes_the_trace) {
   const unit::Folder folder;
   WorldOptions w;
   w.group.timeout = 200ms;
-  std::vector<std::shared_ptr<Trace>> traces;
-  for (int r = 0; r < 2; ++r)
-    traces.push_back(std::make_shared<Trace>(
-        TraceOptions{folder.path + "/" + std::to_string(r) + ".json", r, 2, "test", 64}));
-  w.observers = {traces.begin(), traces.end()};
+  const auto traces = add_traces(w, folder.path + "/");
   World world(2, w);
   std::vector<float> data(4, 1.0f);
   const OperationPtr operation = start(world, 0, data);  // the other rank never starts
   CHECK_THROWS(world.wait(0, operation), Error, "timed out");
-  const std::string text = unit::content(folder.path + "/0.json");
+  const std::string text = unit::content(folder.path + "/0");
   CHECK(text.find("timed out") != text.npos && text.find("\"unfinished\": true") != text.npos);
   const Trace::Snapshot shot = traces[0]->snapshot();
   CHECK(shot.operations.size() == 1 && shot.operations[0].failed && shot.operations[0].ended);
