@@ -51,6 +51,8 @@ for name in stream_flags peers; do
   nvcc -std=c++17 -O2 "${options[@]}" -o "$work/$name" "$here/gpu_probe/$name.cu" || exit 1
 done
 
+# Not the default folder: a build that was killed leaves a lock, for which every later one waits.
+export TORCH_EXTENSIONS_DIR=$work
 ask "c10::Stream::native_handle() is the CUDA stream, in code built without CUDA" 180 \
   python3 "$here/gpu_probe/torch_stream.py"
 for connections in 32 1; do
