@@ -205,11 +205,11 @@ if command -v compute-sanitizer > /dev/null; then
 else
   skipped "compute-sanitizer, 2 ranks" "no compute-sanitizer here"
 fi
-if python3 -c "import cupy" 2> /dev/null; then
+if [ "$device" = cuda ] && python3 -c "import cupy" 2> /dev/null; then
   SPMD_REFERENCE=cupy step "collectives against CuPy, 2 ranks" 45 \
     bash -c "spmd 2 -k 'test_reductions or test_exchange'"
 else
-  skipped "collectives against CuPy, 2 ranks" "no CuPy here"
+  skipped "collectives against CuPy, 2 ranks" "no CuPy here, or no GPU for it"
 fi
 if [ "$device" != cpu ]; then
   step "ranks that fail others, 2 ranks" 120 bash -c 'cd "$root/tests" && MPI_GDR_TEST_DEVICE=$device \

@@ -6,7 +6,8 @@
 # and libucx-cu13 (pip download --no-deps), which are installed to a temporary folder and asked whether they
 # take device pointers.
 # GPU_PROBE_CUDA rehearses it without a GPU: the folder of a libcudart.so with the kernels of gpu_probe, as
-# made by tests/fakecuda. A question that hangs or crashes has that as its answer.
+# made by tests/fakecuda. A question that hangs or crashes has that as its answer; GPU_CHECK_TIMES multiplies
+# the limits.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/gpu_common.sh"
@@ -17,7 +18,7 @@ at_end() { echo quit | CUDA_MPS_PIPE_DIRECTORY=$mps nvidia-cuda-mps-control > /d
 
 # ask QUESTION SECONDS COMMAND...: the command's last line is the answer, its status that of ask.
 ask() {
-  local question=$1 seconds=$2 code=0 answer
+  local question=$1 seconds=$(($2 * ${GPU_CHECK_TIMES:-1})) code=0 answer
   shift 2
   timeout --kill-after=5 "$seconds" "$@" > "$work/said" 2> "$work/complained" || code=$?
   answer=$(tail -n 1 "$work/said")
@@ -50,6 +51,8 @@ for name in stream_flags peers; do
   nvcc -std=c++17 -O2 "${options[@]}" -o "$work/$name" "$here/gpu_probe/$name.cu" || exit 1
 done
 
+# Not the default folder: a build that was killed leaves a lock, for which every later one waits.
+export TORCH_EXTENSIONS_DIR=$work
 ask "c10::Stream::native_handle() is the CUDA stream, in code built without CUDA" 180 \
   python3 "$here/gpu_probe/torch_stream.py"
 for connections in 32 1; do
@@ -79,8 +82,8 @@ unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 
 if [ -n "$wheels" ]; then
   install_wheels || exit 1
-  nvcc -std=c++17 -O2 -x cu -I"$work/prefix/include" -o "$work/mpi_device" "$here/gpu_probe/mpi_device.cpp" \
-    -L"$work/prefix/lib" -lmpi -Xlinker "-rpath=$work/prefix/lib" || exit 1
+  nvcc -std=c++17 -O2 "${options[@]}" -x cu -I"$work/prefix/include" -o "$work/mpi_device" \
+    "$here/gpu_probe/mpi_device.cpp" -L"$work/prefix/lib" -lmpi -Xlinker "-rpath=$work/prefix/lib" || exit 1
   ask "MPICH wheel with its own UCX, device pointers" 60 "$bin/mpiexec" -n 2 "$work/mpi_device"
   if [ -d "$libraries/libucx/lib" ]; then
     LD_LIBRARY_PATH=$libraries/libucx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
