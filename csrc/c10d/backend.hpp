@@ -173,10 +173,10 @@ class MpiBackend : public c10d::Backend {
   bool share_library(const TensorCall& call, const Topology* inside);
   void share_memory(const TensorCall& call, const Topology* inside);
   std::vector<int> members_here(const Topology* inside) const;
-  // Returns each rank's value, by rank. Blocks.
-  template <typename T>
-  std::vector<T> all_gather_on_host(const T& own);
-  bool all_ranks_agree(bool own);
+  // The memory that these ranks share for their devices, or for NCCL. Throws System if they share none.
+  ipc::Areas areas(const std::vector<int>& members, bool of_library) const;
+  bool all_ranks_agree(bool own);                 // blocks
+  bool all_empty_caches(const TensorCall& call);  // torch's, of device memory; blocks
   // "rank 2: ..." of the first rank whose reason is not empty, cut to 239 bytes; "": none. Blocks.
   std::string first_reason(const std::string& own);
   // Blocks until collectives on an accelerator, and messages that streams wait for, are over and copied back.

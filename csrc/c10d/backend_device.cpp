@@ -3,6 +3,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -35,29 +36,34 @@ void report_messages(const std::string& group, const TensorCall& call, const std
       ": devices share no memory: ", why);
 }
 
-bool empty_torch_cache(const TensorCall& call) {
-  try {
-    if (call.streams) c10::getDeviceAllocator(call.streams->where().type())->emptyCache();
-    return true;
-  } catch (const std::exception&) {
-    return false;  // the allocator has no such cache, or the device has failed
-  }
-}
-
 }  // namespace
 
-template <typename T>
-std::vector<T> MpiBackend::all_gather_on_host(const T& own) {
+bool MpiBackend::all_ranks_agree(bool own) { return first_reason(own ? "" : "no").empty(); }
+
+// Ranks of one device take memory from each other: all empty their caches before any tries again.
+bool MpiBackend::all_empty_caches(const TensorCall& call) {
+  bool emptied = true;
+  try {
+    if (call.streams) c10::getDeviceAllocator(call.streams->where().type())->emptyCache();
+  } catch (const std::exception&) {
+    emptied = false;  // the allocator has no such cache, or the device has failed
+  }
+  return all_ranks_agree(emptied);
+}
+
+std::string MpiBackend::first_reason(const std::string& own) {
+  using Text = std::array<char, 240>;
   struct Buffers {
-    T own;
-    std::vector<T> all;
+    Text own{};
+    std::vector<Text> all;
   };
   // The operation owns it, for ever if it fails: others may still write to it.
-  const auto buffers =
-      std::make_shared<Buffers>(Buffers{own, std::vector<T>(static_cast<std::size_t>(size_))});
+  const auto buffers = std::make_shared<Buffers>();
+  own.copy(buffers->own.data(), sizeof(Text) - 1);
+  buffers->all.resize(static_cast<std::size_t>(size_));
   CollectiveCall call;
   call.spec = {Collective::AllGather, rank_, size_};
-  call.spec.count = sizeof(T);
+  call.spec.count = sizeof(Text);
   call.input = &buffers->own;
   call.output = buffers->all.data();
   IssueOptions options;
@@ -67,23 +73,10 @@ std::vector<T> MpiBackend::all_gather_on_host(const T& own) {
   options.keepalive = buffers;
   const OperationPtr operation = group_->issue({std::move(call)}, std::move(options));
   group_->engine().wait(*operation);
-  return buffers->all;
-}
-
-bool MpiBackend::all_ranks_agree(bool own) {
-  bool all = true;
-  for (const char one : all_gather_on_host<char>(own)) all &= one != 0;
-  return all;
-}
-
-std::string MpiBackend::first_reason(const std::string& own) {
-  std::array<char, 240> text{};
-  own.copy(text.data(), text.size() - 1);
-  const auto all = all_gather_on_host(text);
-  for (std::size_t r = 0; r < all.size(); ++r)
-    if (all[r][0])
-      return "rank " + std::to_string(r) + ": " +
-             std::string(all[r].data(), strnlen(all[r].data(), all[r].size()));
+  for (std::size_t r = 0; r < buffers->all.size(); ++r)
+    if (const std::string text(buffers->all[r].data(), strnlen(buffers->all[r].data(), sizeof(Text)));
+        !text.empty())
+      return "rank " + std::to_string(r) + ": " + text;
   return "";
 }
 
@@ -138,70 +131,78 @@ std::vector<int> MpiBackend::members_here(const Topology* inside) const {
   return members;
 }
 
+ipc::Areas MpiBackend::areas(const std::vector<int>& members, bool of_library) const {
+  const auto size = static_cast<int>(members.size());
+  const std::size_t bytes = ipc::DeviceNode::bytes(size);
+  const std::shared_ptr<const shm::NodeMemory>& node = group_->node();
+  ipc::Areas areas{{}, node};
+  if (node) {
+    for (const int r : members) areas.of.push_back(node->devices(r) + (of_library ? bytes : 0));
+  } else if (size == 1) {
+    const std::shared_ptr<std::byte> own(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)), std::free);
+    areas = {{static_cast<std::byte*>(std::memset(own.get(), 0, bytes))}, own};
+  } else {
+    fail(ErrorCode::System, "the ranks of its node share no host memory");
+  }
+  return areas;
+}
+
 bool MpiBackend::share_library(const TensorCall& call, const Topology* inside) {
   const NodeEngine wanted = Env::get().node_engine;
   if (wanted == NodeEngine::Own) return false;
   const std::vector<int> members = members_here(inside);
-  const int place = inside ? inside->place(rank_) : rank_, size = static_cast<int>(members.size());
-  struct Offer {
-    ipc::Ticket flags;
-    int version;
-  } offer{};
-  nccl::UniqueId id{};
-  std::unique_ptr<ipc::NodeFlags> flags;
+  const int place = inside ? inside->place(rank_) : rank_;
+  std::shared_ptr<const ipc::NodeFlags> flags;
   std::shared_ptr<nccl::Communicator> communicator;
-  std::string why = "nothing serves these devices";
+  std::string why = "nothing serves these devices", reason;
   const nccl::Library* const library = call.streams ? nccl::find_library(why) : nullptr;
   // All ranks have agreed to each step. The reason is that of the first rank which cannot take it.
   const auto step = [&](auto&& take) {
+    if (!reason.empty()) return;
     if (library) why.clear();
     try {
       if (library) take();
     } catch (const std::exception& e) {
       why = e.what();
     }
-    return first_reason(why);
+    reason = first_reason(why);
   };
   std::optional<c10::DeviceGuard> guard;  // NCCL takes the thread's current device
-  std::string reason = step([&] {
+  step([&] {
     guard.emplace(call.streams->where());
-    flags = std::make_unique<ipc::NodeFlags>(place, size, members);
-    offer = {flags->ticket(), library->version};
-    call.streams->device().identity().copy(offer.flags.identity.data(), offer.flags.identity.size());
+    flags = std::make_shared<const ipc::NodeFlags>(place, areas(members, true), members);
+    ipc::Offer& own = flags->offer(place);
+    own.version = library->version;
+    call.streams->device().identity().copy(own.identity.data(), own.identity.size());
   });
   const bool loaded = reason.empty();
   bool alone = true;  // on their devices
-  if (loaded) {
-    const std::vector<Offer> offers = all_gather_on_host(offer);
-    reason = step([&] {
-      for (const int r : members) {
-        const Offer& theirs = offers[static_cast<std::size_t>(r)];
-        alone &= r == rank_ || theirs.flags.identity != offer.flags.identity;
-        if (!flags->attach(inside ? inside->place(r) : r, theirs.flags))
-          fail(ErrorCode::System, "the flags of rank ", r,
-               " cannot be mapped: a node needs one PID namespace");
-        if (theirs.version != library->version)
-          fail(ErrorCode::System, "NCCL ", nccl::version_text(library->version), ", but that of rank ", r,
-               " is ", nccl::version_text(theirs.version));
-      }
-      if (!alone) fail(ErrorCode::System, "another rank uses ", call.streams->where().str(), ", too");
-    });
-    alone = all_ranks_agree(alone);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    if (reason.empty())
-      reason = step([&] {
-        if (place == 0 && library->GetUniqueId(&id) != nccl::kSuccess)
-          fail(ErrorCode::System, "ncclGetUniqueId has failed");
-      });
-    if (reason.empty()) {
-      id = all_gather_on_host(id)[static_cast<std::size_t>(members[0])];
-      reason = step([&] {
-        communicator =
-            nccl::Communicator::make(*library, call.streams->device(), id, std::move(flags), deadline);
-      });
+  step([&] {
+    for (int r = 0; r < flags->size(); ++r) {
+      const ipc::Offer& theirs = flags->offer(r);
+      alone &= r == place || theirs.identity != flags->offer(place).identity;
+      if (theirs.version != library->version)
+        fail(ErrorCode::System, "NCCL ", nccl::version_text(library->version), ", but that of rank ",
+             flags->member(r), " is ", nccl::version_text(theirs.version));
     }
-    if (reason.empty()) reason = step([&] { communicator->warm_up(deadline); });
+    if (!alone) fail(ErrorCode::System, "another rank uses ", call.streams->where().str(), ", too");
+  });
+  if (loaded) alone = all_ranks_agree(alone);
+  const bool agreed = reason.empty();
+  const auto make = [&] {
+    if (!communicator) communicator = nccl::Communicator::make(*library, call.streams->device(), flags);
+  };
+  step(make);
+  if (agreed && !reason.empty() && all_empty_caches(call)) {
+    reason.clear();
+    step(make);
   }
+  step([&] {
+    if (place == 0) communicator->draw_id();
+  });
+  const auto deadline = std::chrono::steady_clock::now() + group_->timeout();
+  step([&] { communicator->connect(deadline); });
+  step([&] { communicator->warm_up(deadline); });
   if (!reason.empty()) {
     if (communicator) communicator->abort();
     if (wanted == NodeEngine::Nccl)
@@ -263,29 +264,24 @@ void MpiBackend::try_messages(const TensorCall& call) {
 void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
   const std::vector<int> members = members_here(inside);
   std::shared_ptr<ipc::DeviceNode> node;
-  ipc::Ticket ticket;
   std::string why = !Env::get().node_memory ? "MPI_GDR_SHM=off"
                     : call.streams          ? "MPI_GDR_IPC=off"
                                             : "nothing serves these devices";
   const auto make_node = [&] {  // false: the device has too little memory
     if (!call.streams || !Env::get().device_sharing || !Env::get().node_memory || node) return true;
     try {
-      const int place = inside ? inside->place(rank_) : rank_, size = static_cast<int>(members.size());
-      node = std::make_shared<ipc::DeviceNode>(call.streams->device(), place, size, members);
-      ticket = node->ticket();
-      return true;
+      const int place = inside ? inside->place(rank_) : rank_;
+      node = std::make_shared<ipc::DeviceNode>(call.streams->device(), place, areas(members, false), members);
+      node->publish();
     } catch (const std::exception& e) {
+      node.reset();
       why = std::string(e.what()) + "; each group needs its own device memory, shareable by CUDA IPC";
-      ticket = {};
       return dynamic_cast<const NoMemory*>(&e) == nullptr;
     }
+    return true;
   };
-  // Ranks of one device take memory from each other: all empty their caches before any tries again.
-  if (!all_ranks_agree(make_node()) && all_ranks_agree(empty_torch_cache(call))) make_node();
-  const std::vector<ipc::Ticket> all_tickets = all_gather_on_host(ticket);
-  std::vector<ipc::Ticket> tickets;
-  for (const int r : members) tickets.push_back(all_tickets[static_cast<std::size_t>(r)]);
-  const bool attached = ticket.file >= 0 && node->attach(tickets, why), all = all_ranks_agree(attached);
+  if (!all_ranks_agree(make_node()) && all_empty_caches(call)) all_ranks_agree(make_node());
+  const bool attached = node && node->attach(why), all = all_ranks_agree(attached);
   if (all) {
     group_->share_devices(node);
   } else {

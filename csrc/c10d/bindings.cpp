@@ -355,7 +355,7 @@ PYBIND11_MODULE(_C, m) {
   m.def(
       "use_device_library",
       [](const std::string& type, std::uintptr_t library) {
-        use_device_library(c10::Device(type).type(), reinterpret_cast<DeviceLibrary*>(library));
+        use_device_library(type, reinterpret_cast<DeviceLibrary*>(library));
       },
       py::arg("type"), py::arg("library"),
       "For tests: the mpi_gdr::DeviceLibrary at this address serves devices of this type from now on.");

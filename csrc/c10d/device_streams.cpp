@@ -15,17 +15,11 @@
 namespace mpi_gdr::torch_binding {
 namespace {
 
-std::mutex registry_mutex;
-
-std::map<c10::DeviceType, DeviceLibrary*>& registered() {  // with registry_mutex
-  static auto* const libraries = new std::map<c10::DeviceType, DeviceLibrary*>;
-  return *libraries;
-}
-
 // Per device, for all groups; leaked with the device.
 std::shared_ptr<StreamFlagPool> flag_pool(Device& device) {
+  static std::mutex mutex;
   static auto* const pools = new std::map<Device*, std::shared_ptr<StreamFlagPool>>;
-  const std::lock_guard lock(registry_mutex);
+  const std::lock_guard lock(mutex);
   std::shared_ptr<StreamFlagPool>& pool = (*pools)[&device];
   // For thousands of programs in flight, two dozen of an operation: making more may wait for the device.
   if (!pool) pool = std::make_shared<StreamFlagPool>(device, 4096);
@@ -87,19 +81,8 @@ at::Tensor bytes_of_memory(std::size_t bytes, const at::TensorOptions& options, 
 }  // namespace
 
 DeviceLibrary* device_library(c10::DeviceType type) {
-  {
-    const std::lock_guard lock(registry_mutex);
-    const auto found = registered().find(type);
-    if (found != registered().end()) return found->second;
-  }
   const LoadedLibrary* const loaded = loaded_library(c10::DeviceTypeName(type, /*lower_case=*/true));
-  if (!loaded) return nullptr;
-  std::unique_lock lock(registry_mutex);
-  const bool first = registered().emplace(type, loaded->devices).second;
-  lock.unlock();
-  if (first && loaded->devices)
-    log(LogLevel::Info, "INIT", c10::DeviceTypeName(type), " tensors: on streams, by ", loaded->path);
-  return loaded->devices;
+  return loaded ? loaded->devices : nullptr;
 }
 
 bool serves_devices(c10::DeviceType type) {
@@ -124,11 +107,6 @@ void warn_of_fallback(c10::DeviceType type, bool sparse) {
   }
   log(Env::get().cuda == Env::Choice::Off ? LogLevel::Info : LogLevel::Warn, "INIT", name,
       " tensors: copied to the host and back, blocking: ", why);
-}
-
-void use_device_library(c10::DeviceType type, DeviceLibrary* library) {
-  const std::lock_guard lock(registry_mutex);
-  registered()[type] = library;
 }
 
 std::string shortage_of_queues() {

@@ -27,7 +27,6 @@ bool serves_devices(c10::DeviceType type);
 void warn_of_fallback(c10::DeviceType type, bool sparse);
 // Why CUDA_DEVICE_MAX_CONNECTIONS is too small for our streams and one of the program; "": it is not.
 std::string shortage_of_queues();
-void use_device_library(c10::DeviceType type, DeviceLibrary* library);  // for tests
 
 class DeviceStreams {
  public:

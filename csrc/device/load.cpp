@@ -10,6 +10,7 @@
 
 #include "common/env.hpp"
 #include "common/error.hpp"
+#include "common/log.hpp"
 #include "common/own_folder.hpp"
 
 namespace mpi_gdr {
@@ -23,6 +24,12 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"cuda", "CUDA", &Env::cuda},
 };
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, LoadedLibrary, std::less<>> all;  // by type
+};
+Registry& registry = *new Registry;
 
 LoadedLibrary load(const Family& family, Env::Choice choice) {
   const std::string folder = own_folder(), path = folder + "libmpi_gdr_" + std::string(family.type) + ".so";
@@ -50,20 +57,28 @@ LoadedLibrary load_device_library(const std::string& path) {
 }
 
 const LoadedLibrary* loaded_library(std::string_view type) {
-  static std::mutex mutex;
-  static auto& all = *new std::map<std::string_view, LoadedLibrary>;
   const auto* const family = std::ranges::find(kFamilies, type, &Family::type);
-  if (family == std::end(kFamilies)) return nullptr;
-  const Env::Choice choice = family->choice ? Env::get().*family->choice : Env::Choice::Auto;
-  std::unique_lock lock(mutex);
-  const auto [at, fresh] = all.try_emplace(family->type);
+  const bool known = family != std::end(kFamilies);
+  const Env::Choice choice = known ? Env::get().*family->choice : Env::Choice::Auto;
+  std::unique_lock lock(registry.mutex);
+  auto at = registry.all.find(type);
+  if (at == registry.all.end()) {
+    if (!known) return nullptr;
+    at = registry.all.emplace(type, load(*family, choice)).first;
+    if (at->second.devices)
+      log(LogLevel::Info, "INIT", family->name, " tensors: on streams, by ", at->second.path);
+  }
   const LoadedLibrary& loaded = at->second;
-  if (fresh) at->second = load(*family, choice);
   lock.unlock();
   std::string why = loaded.why;
   if (choice == Env::Choice::On && (!loaded.devices || loaded.devices->device_count(why) == 0))
     fail(ErrorCode::System, "MPI_GDR_", family->name, "=on, but ", family->name, " cannot be used: ", why);
   return &loaded;
+}
+
+void use_device_library(const std::string& type, DeviceLibrary* library) {
+  const std::lock_guard lock(registry.mutex);
+  registry.all[type] = {library, "", ""};
 }
 
 }  // namespace mpi_gdr

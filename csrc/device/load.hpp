@@ -21,6 +21,9 @@ struct LoadedLibrary {
 // device.
 const LoadedLibrary* loaded_library(std::string_view type);
 
+// For tests: this library serves devices of this type from now on.
+void use_device_library(const std::string& type, DeviceLibrary* library);
+
 // For tests: loads this file. Throws nothing.
 LoadedLibrary load_device_library(const std::string& path);
 

@@ -62,7 +62,7 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const Phase& phase, 
     case Phase::Kind::Devices:
       check_device(device_node_->device(), phase.spec, target);
       // Mapping memory may wait for the device.
-      if (!Gate::any_holds_a_stream()) device_node_->refresh(numbered.counters.device_slots);
+      if (!Gate::any_holds_a_stream()) device_node_->group_memory().refresh(numbered.counters.device_slots);
       return std::make_shared<PeerExecution>(schedule, binding, device_node_,
                                              numbered.counters.device_slots++, history, target.flags);
     case Phase::Kind::Library:

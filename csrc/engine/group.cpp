@@ -276,20 +276,18 @@ void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   notify_on_failure(Notified::Devices, node);
   std::shared_ptr<const void> before = programs_.share_devices(std::move(node));
   lock.unlock();  // releasing the previous one may take long
-  end_sharing(std::move(before));
+  if (before && (failed() || programs_.captured())) ProgramFactory::keep_until_exit(std::move(before));
 }
 
 void Group::share_library(std::shared_ptr<nccl::Communicator> communicator) {
   std::unique_lock lock(issue_mutex_);
   const ipc::NodeFlags* const flags = communicator ? &communicator->node() : nullptr;
   notify_on_failure(Notified::Library, {communicator, flags});
-  std::shared_ptr<const void> before = programs_.share_library(std::move(communicator));
+  const std::shared_ptr<nccl::Communicator> before = programs_.share_library(std::move(communicator));
   lock.unlock();
-  end_sharing(std::move(before));
-}
-
-void Group::end_sharing(std::shared_ptr<const void> before) const {
-  if (before && (failed() || programs_.captured())) ProgramFactory::keep_until_exit(std::move(before));
+  // The other ranks may be gone, and the end of a communicator waits for them.
+  if (before && failed()) before->abort();
+  if (before && programs_.captured_by_library()) ProgramFactory::keep_until_exit(before);
 }
 
 bool Group::by_library(const std::vector<Call>& calls) const {

@@ -84,7 +84,7 @@ class Group : public GroupState {
   // the first collective on a device's memory; null after the last one. The memory is never freed if the
   // group has failed, since other ranks may still read it, or if graphs use it.
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
-  // The same of NCCL's communicator among the ranks of the node.
+  // The same of NCCL's communicator among the ranks of the node, which is aborted if the group has failed.
   void share_library(std::shared_ptr<nccl::Communicator> communicator);
   // Whether NCCL carries what these calls do inside a node.
   bool by_library(const std::vector<Call>& calls) const;
@@ -105,8 +105,6 @@ class Group : public GroupState {
   void make_parts(Issue& issue);
   OperationPtr make_operation(Issue& issue);
   void notify_observers(Operation& operation, const std::vector<Call>& calls);
-  // Frees what devices have shared, unless other ranks or graphs may use it.
-  void end_sharing(std::shared_ptr<const void> before) const;
   // Submits the device programs. If the device refuses, the group fails: the other ranks run the operation.
   void launch(Operation& operation, const DeviceWork& work, const StreamTarget& target);
   GroupShape shape() const { return {options_.name, rank_, size_, max_tag_}; }

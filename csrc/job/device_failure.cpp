@@ -1,11 +1,30 @@
 #include "job/device_failure.hpp"
 
+#include <thread>
+
 #include "common/env.hpp"
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
 #include "engine/group.hpp"
 
 namespace mpi_gdr {
+namespace {
+
+// Under MPS, what a process leaves on a device when it ends makes the results of other processes undefined.
+[[noreturn]] void end_after_drain(const Operation& operation) {
+  static std::atomic<int> draining{0};
+  ++draining;
+  const auto patience = Clock::now() + std::chrono::seconds(2);
+  const auto wait_for = [&](const auto& reached) {
+    while (!reached() && Clock::now() < patience) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  wait_for([&] { return operation.release_device(); });
+  --draining;
+  wait_for([] { return draining == 0; });  // other operations that have failed
+  std::_Exit(kExitDeviceFailure);
+}
+
+}  // namespace
 
 void captured_group_failed(const Group& group) noexcept {
   // NCCL's calls must not be replayed once they have been ended.
@@ -42,7 +61,7 @@ void device_operation_failed(const OperationPtr& failed) {
   log(LogLevel::Warn, "COLL", text,
       "; the device continues with undefined results, so this process ends "
       "(MPI_GDR_ASYNC_ERROR=raise: the next call on the group raises instead)");
-  std::_Exit(kExitDeviceFailure);
+  end_after_drain(operation);
 }
 
 }  // namespace mpi_gdr

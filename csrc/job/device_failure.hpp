@@ -13,7 +13,7 @@ void captured_group_failed(const Group& group) noexcept;
 
 // Called when an operation has failed, not on the progress thread. Unblocks the device, with undefined
 // results, if a host thread waits, the group was aborted or has not failed, or MPI_GDR_ASYNC_ERROR=raise;
-// otherwise ends the process.
+// otherwise ends the process, once its work on the device has drained or after 2 s.
 void device_operation_failed(const OperationPtr& operation);
 
 }  // namespace mpi_gdr

@@ -15,6 +15,7 @@
 #include "job/job.hpp"
 #include "job/records.hpp"
 #include "job/watched_store.hpp"
+#include "transport/ipc/device_node.hpp"
 #include "transport/shm/node_memory.hpp"
 #include "transport/shm/node_transport.hpp"
 
@@ -65,9 +66,11 @@ std::unique_ptr<shm::Segment> make_segment(std::size_t sharing, std::size_t grou
   if (sharing < 2 || sharing > kMostOnNode || !Env::get().node_memory) return nullptr;
   try {
     const bool messages = sharing == group && Env::get().messages != MessagePath::Mpi;
+    const auto ranks = static_cast<int>(sharing);
     // Tensors of other ranks are read in place only if all ranks share memory.
     return std::make_unique<shm::Segment>(sharing == group ? group_arena() : nullptr,
-                                          messages ? shm::message_bytes(static_cast<int>(group)) : 0);
+                                          messages ? shm::message_bytes(ranks) : 0,
+                                          ipc::DeviceNode::bytes(ranks) + ipc::NodeFlags::bytes(ranks));
   } catch (const Error& error) {
     log(LogLevel::Warn, "INIT", "no shared memory inside the node: ", error.what());
     return nullptr;

@@ -1,5 +1,5 @@
 # Written by `make stubs`.
-"""Schedules of collectives: build, inspect, edit, check"""
+"""Schedules of collectives: build, inspect, check"""
 
 from __future__ import annotations
 
@@ -10,42 +10,17 @@ import mpi_backend.reports
 __all__: list[str] = [
     "CheckResult",
     "Schedule",
-    "Step",
     "algorithms",
     "build",
     "check",
     "default_table",
     "parse_table",
-    "select",
     "selection_ranges",
 ]
 
-class Step:
-    kind: str
-    scale: str
-    def __repr__(self) -> str: ...
-    @property
-    def dst(self) -> tuple[str, int, int, int] | None:
-        """(buffer, offset, count, owner) or None"""
-    @dst.setter
-    def dst(self, value: tuple[str, int, int, int] | None) -> None: ...
-    @property
-    def peer(self) -> int: ...
-    @peer.setter
-    def peer(self, value: int) -> None: ...
-    @property
-    def sources(self) -> list[tuple[str, int, int, int]]:
-        """a copy; assign the whole list to change it"""
-    @sources.setter
-    def sources(self, value: collections.abc.Sequence[tuple[str, int, int, int]]) -> None: ...
-
 class Schedule:
-    def lanes(self) -> list[list[list[Step]]]:
-        """a fresh copy: a list of lanes, each a list of rounds, each a list of Step"""
-    def with_lanes(
-        self, lanes: collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[Step]]]
-    ) -> Schedule:
-        """the same schedule with other lanes"""
+    def lanes(self) -> list[list[list[str]]]:
+        """a list of lanes, each a list of rounds, each a list of steps as text"""
 
 class CheckResult:
     @property
@@ -95,18 +70,6 @@ def default_table() -> str:
 
 def parse_table(text: str, source: str) -> list[str]:
     """The rows of a table, each in its canonical form."""
-
-def select(
-    collective: str,
-    size: int,
-    count: int,
-    dtype: str = "float32",
-    op: str = "sum",
-    native_exact: bool = False,
-    reach: str = "none",
-) -> str:
-    """The choice of the built-in table. `reach` of the ranks into each other's memory: none, segments,
-    all."""
 
 def selection_ranges(
     size: int, reach: str = "none", dtype: str = "float32", table: str = ""

@@ -120,7 +120,7 @@ inline std::vector<BothCounts> count_on_ranks(int size, const CountedCall& call,
   void* const page =
       ::mmap(nullptr, sizeof(BothCounts) * 8, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto* const counts = static_cast<BothCounts*>(page);
-  run_processes<Tickets>(size, limit, [&](int rank, World& world) {
+  run_processes<SharedAreas>(size, limit, [&](int rank, World& world) {
     ::setenv("FAKECUDA_DEVICES", std::to_string(size).c_str(), 1);
     ok(cudaSetDevice(rank));
     PeerRank self(rank, size, world, rank);

@@ -19,10 +19,16 @@
 
 namespace fakecuda_test {
 
-struct Tickets {
-  std::array<ipc::Ticket, 8> all;
+// At the same addresses in all ranks.
+struct SharedAreas {
+  alignas(4096) std::byte all[8][ipc::DeviceNode::bytes(8)];
+  ipc::Areas of(int size) {
+    ipc::Areas areas;
+    for (int r = 0; r < size; ++r) areas.of.push_back(all[r]);
+    return areas;
+  }
 };
-using World = Common<Tickets>;
+using World = Common<SharedAreas>;
 
 inline DeviceLibrary& load_library() {
   char program[4096] = {};
@@ -92,12 +98,11 @@ class PeerRank {
         host_(device),
         owned_{device.make_queue(), device.make_queue()},
         flags_(std::make_shared<StreamFlagPool>(device, 64)) {
-    node = std::make_shared<ipc::DeviceNode>(device, rank, size);
-    world.data.all[static_cast<std::size_t>(rank)] = node->ticket();
+    node = std::make_shared<ipc::DeviceNode>(device, rank, world.data.of(size));
+    node->publish();
     world.meet(size);
     std::string why;
-    if (!node->attach({world.data.all.begin(), world.data.all.begin() + size}, why))
-      fail(ErrorCode::System, why);
+    if (!node->attach(why)) fail(ErrorCode::System, why);
     world.meet(size);
     // What attach() has written there.
     const Bytes poison(static_cast<std::size_t>(size) << 18, kPoison);
@@ -137,7 +142,7 @@ class PeerRank {
   // Afterwards all ranks have mapped each other's group memory.
   void share_group_memory() {
     for (int step = 0; step < 2; ++step) {  // publish, then map
-      node->refresh(use_);
+      node->group_memory().refresh(use_);
       meet();
     }
   }
@@ -150,7 +155,7 @@ class PeerRank {
   }
   void submit(InFlight& it) {
     const auto use = use_++;
-    node->refresh(use);
+    node->group_memory().refresh(use);
     DeviceQueue* queues[] = {owned_[0].get(), owned_[1].get()};
     it.execution = std::make_shared<PeerExecution>(it.schedule, it.binding, node, use,
                                                    1000u + static_cast<unsigned>(use), flags_);

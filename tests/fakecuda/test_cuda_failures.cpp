@@ -3,6 +3,7 @@
 
 #include "cuda_calls.hpp"
 #include "cudart/host_work.hpp"
+#include "node_areas.hpp"
 #include "peer_rank.hpp"
 
 using namespace fakecuda_test;
@@ -159,7 +160,7 @@ TEST(what_goes_when_the_driver_is_gone_goes_in_silence) {
       Device& device = load_device(0);
       auto queue = device.make_queue();
       auto flags = device.make_flags(1);
-      auto node = std::make_unique<ipc::DeviceNode>(device, 0, 1);
+      auto node = std::make_unique<ipc::DeviceNode>(device, 0, unit::make_areas(1)[0]);
       fakecuda::inject_failure(call);
       queue.reset();
       flags.reset();
@@ -173,15 +174,15 @@ TEST(what_goes_when_the_driver_is_gone_goes_in_silence) {
 // The group then has no shared memory, and reports why.
 TEST(memory_that_cannot_be_mapped_is_refused) {
   const auto expect = [](const char* setting, const char* value, const char* part) {
-    run_processes<Tickets>(2, std::chrono::seconds(50), [&](int rank, World& world) {
+    run_processes<SharedAreas>(2, std::chrono::seconds(50), [&](int rank, World& world) {
       ::setenv("FAKECUDA_DEVICES", "2", 1);
       if (rank == 1) ::setenv(setting, value, 1);
       Device& device = load_device(rank);
-      auto node = std::make_unique<ipc::DeviceNode>(device, rank, 2);
-      world.data.all[static_cast<std::size_t>(rank)] = node->ticket();
+      auto node = std::make_unique<ipc::DeviceNode>(device, rank, world.data.of(2));
+      node->publish();
       world.meet(2);
       std::string why;
-      const bool attached = node->attach({world.data.all.begin(), world.data.all.begin() + 2}, why);
+      const bool attached = node->attach(why);
       CHECK(attached == (rank == 0) && (attached || why.find(part) != why.npos));
       CHECK(node->detach());
       world.meet(2);
@@ -201,7 +202,7 @@ TEST(memory_that_cannot_be_mapped_is_refused) {
 TEST(ranks_on_one_device_detect_whether_they_take_turns) {
   for (const char* const slice_us : {"0", "100"})
     for (const bool alone : {false, true})
-      run_processes<Tickets>(2, std::chrono::seconds(50), [&](int rank, World& world) {
+      run_processes<SharedAreas>(2, std::chrono::seconds(50), [&](int rank, World& world) {
         ::setenv("FAKECUDA_DEVICES", "2", 1);
         ::setenv("FAKECUDA_SLICE_US", slice_us, 1);
         PeerRank self(rank, 2, world, alone ? rank : 1);

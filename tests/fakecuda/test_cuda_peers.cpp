@@ -17,7 +17,7 @@ void run_ranks(const Setting& setting, const std::function<void(PeerRank&)>& bod
   const char* const given = std::getenv("FAKECUDA_SEED");
   const int seed = given ? std::atoi(given) : 1;
   for (int size = 2; size <= 4; ++size)
-    run_processes<Tickets>(size, std::chrono::seconds(150), [&](int rank, World& world) {
+    run_processes<SharedAreas>(size, std::chrono::seconds(150), [&](int rank, World& world) {
       ::setenv("FAKECUDA_QUEUES", setting.queues, 0);
       ::setenv("FAKECUDA_STREAM_WORDS", setting.stream_words, 0);
       ::setenv("FAKECUDA_DELAY_US", setting.delay_us, 0);
@@ -73,7 +73,7 @@ TEST(one_multiprocessor) {
 }
 
 TEST(writes_beside_what_a_call_has_are_seen) {
-  run_processes<Tickets>(2, std::chrono::seconds(50), [](int rank, World& world) {
+  run_processes<SharedAreas>(2, std::chrono::seconds(50), [](int rank, World& world) {
     PeerRank self(rank, 2, world);
     const Call call{
         find_algorithm(Collective::AllReduce, "staged"), 2, 1000, DataType::Float32, ReduceOp::Sum, 0};
@@ -96,7 +96,7 @@ TEST(writes_beside_what_a_call_has_are_seen) {
 
 // As if killed: it unmaps nothing and notifies no rank.
 TEST(a_rank_that_is_gone_leaves_the_others_a_device_that_goes_on) {
-  run_processes<Tickets>(3, std::chrono::seconds(150), [](int rank, World& world) {
+  run_processes<SharedAreas>(3, std::chrono::seconds(150), [](int rank, World& world) {
     PeerRank self(rank, 3, world);
     const Call call{
         find_algorithm(Collective::AllReduce, "staged"), 3, 1000, DataType::Float32, ReduceOp::Sum, 0};

@@ -25,7 +25,7 @@ void set_up(const char* stream_words, int rank, const char* late) {
 
 void run_peers(const char* stream_words, const std::function<void(PeerRank&, Hold&)>& body) {
   constexpr int kSize = 2;
-  run_processes<Tickets>(kSize, limit(), [&](int rank, World& world) {
+  run_processes<SharedAreas>(kSize, limit(), [&](int rank, World& world) {
     set_up(stream_words, rank, nullptr);
     PeerRank self(rank, kSize, world);
     Hold hold(self.device);

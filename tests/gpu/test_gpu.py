@@ -238,6 +238,17 @@ WAYS = {
             "SPMD_LOGGED": ": collectives do not use NCCL: rank 0: NCCL 2.18.3 is older than 2.19.1",
         },
     ),
+    "NCCL and little memory": (
+        2,
+        EIGHT,
+        "cache_of_torch",
+        NCCL
+        | {
+            "FAKECUDA_BYTES": str(300 << 20),
+            "MPI_GDR_DEBUG": "INFO",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+        },
+    ),
     "NCCL for ranks that share a GPU": (
         2,
         ONE,

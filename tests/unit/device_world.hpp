@@ -4,6 +4,7 @@
 #include "engine_world.hpp"
 #include "execution/device/gate.hpp"
 #include "execution/device/stream_target.hpp"
+#include "node_areas.hpp"
 #include "software_device.hpp"
 
 namespace engine_tests {
@@ -66,15 +67,15 @@ inline std::vector<std::shared_ptr<ipc::DeviceNode>> share_staging(World& world,
                                                                    const std::vector<Gpu*>& gpus) {
   const int size = static_cast<int>(gpus.size());
   std::vector<std::shared_ptr<ipc::DeviceNode>> nodes;
-  std::vector<ipc::Ticket> tickets;
+  const std::vector<ipc::Areas> areas = unit::make_areas(size);
   for (int r = 0; r < size; ++r) {
-    nodes.push_back(std::make_shared<ipc::DeviceNode>(gpus[r]->device, r, size));
-    tickets.push_back(nodes.back()->ticket());
+    nodes.push_back(std::make_shared<ipc::DeviceNode>(gpus[r]->device, r, areas[r]));
+    nodes.back()->publish();
   }
   for (int r = 0; r < size; ++r) {
     const auto& node = nodes[r];
     std::string why;
-    CHECK(node->attach(tickets, why));
+    CHECK(node->attach(why));
     world.ranks[r].group->share_devices(node);
   }
   return nodes;

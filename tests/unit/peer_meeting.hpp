@@ -3,6 +3,7 @@
 
 #include "device_algorithms.hpp"
 #include "execution/device/peer_execution.hpp"
+#include "node_areas.hpp"
 #include "stream_harness.hpp"
 
 namespace stream_test {
@@ -14,24 +15,24 @@ inline SchedulePtr build_shared(const Algorithm& algorithm, const CollectiveSpec
   return built->staged ? built->staged : built;
 }
 
-// Exchanges the tickets of a group's nodes, as c10d/backend_device.cpp does.
+// Connects the nodes of a group, as c10d/backend_device.cpp does.
 class Meeting {
  public:
-  explicit Meeting(int size) : tickets_(static_cast<std::size_t>(size)), barrier_(size) {}
+  explicit Meeting(int size) : areas_(unit::make_areas(size)), barrier_(size) {}
   std::shared_ptr<ipc::DeviceNode> meet(Rank& rank) {
-    const int size = static_cast<int>(tickets_.size());
-    auto node = std::make_shared<ipc::DeviceNode>(rank.device, rank.rank(), size);
-    tickets_[static_cast<std::size_t>(rank.rank())] = node->ticket();
+    auto node = std::make_shared<ipc::DeviceNode>(rank.device, rank.rank(),
+                                                  areas_[static_cast<std::size_t>(rank.rank())]);
+    node->publish();
     barrier_.arrive_and_wait();
     std::string why;
-    if (!node->attach(tickets_, why)) fail(ErrorCode::Internal, why);
+    if (!node->attach(why)) fail(ErrorCode::Internal, why);
     barrier_.arrive_and_wait();
     return node;
   }
   void wait() { barrier_.arrive_and_wait(); }
 
  private:
-  std::vector<ipc::Ticket> tickets_;
+  const std::vector<ipc::Areas> areas_;
   std::barrier<> barrier_;
 };
 
@@ -67,7 +68,7 @@ inline std::unique_ptr<Operation> issue(const Algorithm& algorithm, Rank& rank, 
   operation->schedule = build_shared(algorithm, operation->spec);
   if (grouped) take_group_memory(*operation, ipc::DeviceArena::of(rank.device), grouped);
   operation->produce(*rank.caller);
-  node->refresh(static_cast<std::uint64_t>(index));
+  node->group_memory().refresh(static_cast<std::uint64_t>(index));
   execution = std::make_shared<PeerExecution>(operation->schedule, operation->binding, node,
                                               static_cast<std::uint64_t>(index),
                                               1000u + static_cast<unsigned>(index), rank.flags);

@@ -1,7 +1,36 @@
 // Failing operations on device memory, through Group and Engine: nothing hangs, and waiters get the reason.
+#include <sys/mman.h>
+#include <sys/wait.h>
+
 #include "device_world.hpp"
+#include "job/device_failure.hpp"
 
 using namespace engine_tests;
+
+// The first test, because its child must not inherit other tests' devices.
+TEST(a_process_ends_only_after_its_device_has_drained) {
+  constexpr std::size_t kCopies = 100, kCount = 1 << 20;
+  auto& marker = *static_cast<std::atomic<float>*>(
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    World world(2);
+    Gpu& gpu = *new Gpu(3, 1);
+    std::vector<float>&from = unfreed(kCount, 1), &to = unfreed(kCount, 0);
+    Reduction reduction(world, 0, gpu, 1000, 1, true, 300ms, [&] {  // with work that takes a while
+      for (std::size_t i = 0; i < kCopies; ++i)
+        gpu.queues[0]->copy(to.data(), from.data(), kCount * sizeof(float));
+      gpu.queues[0]->copy(&marker, from.data(), sizeof(float));
+    });
+    const OperationPtr operation = reduction.operation;
+    operation->on_finished([operation] { device_operation_failed(operation); });
+    std::this_thread::sleep_for(50s);
+  }
+  int status = 0;
+  CHECK(::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 123);
+  CHECK(marker == 1);
+}
 
 TEST(a_peer_that_never_comes_is_a_timeout_and_the_device_goes_on) {
   World world(2);

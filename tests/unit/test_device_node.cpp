@@ -1,5 +1,6 @@
 // How the ranks of a node find each other's group memory on their devices.
 #include "counting_device.hpp"
+#include "node_areas.hpp"
 #include "test.hpp"
 #include "transport/ipc/device_node.hpp"
 
@@ -22,20 +23,20 @@ struct Ranks {
   // The number of ranks that have mapped everything.
   int try_to_meet(const std::vector<int>& members, std::string& why) {
     const int size = static_cast<int>(devices.size());
+    const std::vector<ipc::Areas> areas = unit::make_areas(size);
     for (int r = 0; r < size; ++r)
-      nodes.push_back(std::make_unique<DeviceNode>(*devices[r], r, size, members));
-    std::vector<ipc::Ticket> tickets;
-    for (auto& node : nodes) tickets.push_back(node->ticket());
+      nodes.push_back(std::make_unique<DeviceNode>(*devices[r], r, areas[r], members));
+    for (auto& node : nodes) node->publish();
     int attached = 0;
-    for (auto& node : nodes) attached += node->attach(tickets, why);
+    for (auto& node : nodes) attached += node->attach(why);
     return attached;
   }
   void refresh() {  // twice, so that ranks map what the first turn has published
     for (int turn = 0; turn < 2; ++turn, ++use)
-      for (auto& node : nodes) node->refresh(use);
+      for (auto& node : nodes) node->group_memory().refresh(use);
   }
   std::optional<DeviceArena::Location> place(int r, const void* memory) const {
-    return nodes[r]->find(memory, use);
+    return nodes[r]->group_memory().find(memory, use);
   }
   void leave() {  // each waits for the others
     unit::on_threads(static_cast<int>(nodes.size()), [&](int r) { nodes[r].reset(); });
@@ -44,7 +45,7 @@ struct Ranks {
   DeviceArena& arena(int r) { return DeviceArena::of(*devices[r]); }
   // Where rank `reader` has mapped a location of rank `owner`; null: not mapped.
   std::byte* seen(int reader, int owner, const DeviceArena::Location& place) {
-    const std::uint64_t base = nodes[reader]->bases()[owner * DeviceArena::kMaxSegments + place.segment];
+    const std::uint64_t base = nodes[reader]->group_memory().own().bases[owner][place.segment];
     return base ? reinterpret_cast<std::byte*>(base) + place.offset : nullptr;
   }
   std::vector<std::unique_ptr<CountingDevice>> devices;
@@ -86,7 +87,7 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
       blocks[r] = static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
     for (int r = 0; r < size; ++r) {
       CHECK(!ranks.place(r, blocks[r]));
-      ranks.nodes[r]->refresh(ranks.use + 3);
+      ranks.nodes[r]->group_memory().refresh(ranks.use + 3);
       CHECK(!ranks.place(0, blocks[0]));
     }
     // and only from the use in which the last rank has mapped it.
@@ -102,8 +103,9 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
         for (int slot = 0; slot < ipc::kSlots; ++slot)
           for (int kind = 0; kind < 2; ++kind) {
             const auto value = static_cast<unsigned>(100 * owner + 10 * slot + kind + 1);
-            if (!written) ranks.nodes[owner]->shown(owner, slot, kind).store(value);
-            if (written) CHECK(ranks.nodes[0]->shown(owner, slot, kind).load() == value);
+            ipc::DeviceSegments& segments = ranks.nodes[written ? 0 : owner]->group_memory();
+            if (!written) segments.own().shown[slot][kind].value.store(value);
+            if (written) CHECK(segments.part(owner).shown[slot][kind].value.load() == value);
           }
     expect_all_to_see(1);
     // Leaving unmaps everything but keeps the memory, which the next group of the devices finds.
@@ -160,11 +162,11 @@ TEST(staging_memory_is_freed_when_no_rank_has_it_mapped) {
 TEST(a_node_that_cannot_be_made_leaves_nothing) {
   CountingDevice device;
   device.queues = false;
-  CHECK_THROWS(DeviceNode(device, 0, 2), Error, "no queues here");
+  CHECK_THROWS(DeviceNode(device, 0, unit::make_areas(2)[0]), Error, "no queues here");
   CHECK(device.allocations == 1 && device.releases == 1);
   device.queues = true;
   {
-    DeviceNode unshared(device, 0, 2);
+    DeviceNode unshared(device, 0, unit::make_areas(2)[0]);
   }
   CHECK(device.releases == 2);
 }
@@ -200,10 +202,11 @@ TEST(ranks_grow_while_others_look) {
       auto* const block = static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
       block[5] = static_cast<std::byte>(17 * i + r);
       std::optional<DeviceArena::Location> place;
-      while (!(place = node.find(block + 5, 0))) node.refresh(0);
+      while (!(place = node.group_memory().find(block + 5, 0))) node.group_memory().refresh(0);
       places[r] = *place;
       ready.fetch_add(1);
-      while (ready.load() < kSize * (i + 1)) node.refresh(0);  // the others wait for this one to map theirs
+      // The others wait for this one to map theirs.
+      while (ready.load() < kSize * (i + 1)) node.group_memory().refresh(0);
       for (int owner = 0; owner < kSize; ++owner)
         CHECK(*ranks.seen(r, owner, places[owner]) == static_cast<std::byte>(17 * i + owner));
       turn.arrive_and_wait();

@@ -14,7 +14,8 @@ class Nodes {
     WorldOptions options{.env = env_of({{"MPI_GDR_CHUNK_BYTES", "256"}, {"MPI_GDR_SELECT", kTwoLevel}})};
     options.group.topology = topology_;
     world_ = std::make_unique<World>(topology_->size(), options);
-    tickets_.resize(node_of_rank.size());
+    for (int node = 0; node < topology_->nodes(); ++node)
+      areas_.push_back(unit::make_areas(static_cast<int>(topology_->members(node).size())));
     for (int r = 0; r < topology_->size(); ++r)
       gpus_.push_back(new Gpu(hardware_queues, static_cast<std::uint64_t>(r) + 1, 64, streams));
   }
@@ -26,15 +27,13 @@ class Nodes {
   void wait() { meet_.arrive_and_wait(); }
   // As c10d/backend_device.cpp does.
   std::shared_ptr<ipc::DeviceNode> share(int r) {
-    const std::vector<int>& members = topology_->members(topology_->node(r));
-    const auto node = std::make_shared<ipc::DeviceNode>(gpu(r).device, topology_->place(r),
-                                                        static_cast<int>(members.size()), members);
-    tickets_[r] = node->ticket();
+    const int place = topology_->place(r), at = topology_->node(r);
+    const auto node =
+        std::make_shared<ipc::DeviceNode>(gpu(r).device, place, areas_[at][place], topology_->members(at));
+    node->publish();
     wait();
-    std::vector<ipc::Ticket> those;
-    for (const int m : members) those.push_back(tickets_[m]);
     std::string why;
-    CHECK(node->attach(those, why));
+    CHECK(node->attach(why));
     wait();
     world_->ranks[r].group->share_devices(node);
     return node;
@@ -46,7 +45,7 @@ class Nodes {
   std::shared_ptr<const Topology> topology_;
   std::unique_ptr<World> world_;
   std::vector<Gpu*> gpus_;
-  std::vector<ipc::Ticket> tickets_;
+  std::vector<std::vector<ipc::Areas>> areas_;  // by node and place
   std::barrier<> meet_;
 };
 

@@ -252,6 +252,15 @@ TEST(selection_agrees_with_its_table) {
       }
 }
 
+TEST(reductions_of_floats_are_never_native_by_default) {
+  for (const Collective collective : {Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter})
+    for (const std::uint64_t count : {1, 1000, 1 << 24})
+      CHECK(!select_row(call(collective, 4, count), true).algorithm->native());
+  CollectiveSpec spec = call(Collective::AllReduce, 4, 10);
+  spec.dtype = DataType::Int64;
+  CHECK(select_row(spec, true).algorithm->native());
+}
+
 TEST(selection_inside_a_node_keeps_to_what_is_possible) {
   for (int c = 0; c < kCollectiveCount; ++c)
     for (const int p : {2, 3, 64})

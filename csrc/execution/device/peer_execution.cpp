@@ -26,8 +26,7 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
       schedule_(std::move(schedule)),
       memory_(std::move(node)),
       slot_use_{memory_.get(), slot_, generation_},
-      mirrors_(!schedule_->originals.empty() && memory_->size() <= kMostResolved &&
-               memory_->any_group_memory()) {
+      mirrors_(!schedule_->originals.empty() && memory_->group_memory().any()) {
   MPI_GDR_CHECK(!schedule_->messages && schedule_->lanes.size() <= 1 &&
                 schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
   shown_input_ = shown(binding_.input, Buffer::Input, use);
@@ -42,7 +41,7 @@ std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint6
   // Others could not access single elements, and could not report it.
   if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
     return 0;
-  const auto found = memory_->find(memory, use);
+  const auto found = memory_->group_memory().find(memory, use);
   return found ? shown_word(call_, found->segment, found->offset) : 0;
 }
 
@@ -56,21 +55,22 @@ void PeerExecution::resolve_addresses(DeviceQueue& queue) const {
     args.given_up[static_cast<std::size_t>(r)] = &memory_->failed(memory_->rank(), r);
   for (int kind = 0; kind < 2; ++kind)
     for (int r = 0; r < args.ranks; ++r)
-      args.shown[static_cast<std::size_t>(kind * args.ranks + r)] = &memory_->shown(r, slot_, kind);
-  args.bases = memory_->bases();
+      args.shown[static_cast<std::size_t>(kind * args.ranks + r)] =
+          &memory_->group_memory().part(r).shown[slot_][kind].value;
+  args.bases = memory_->group_memory().own().bases[0];
   args.segments = ipc::DeviceSegments::kMax;
   queue.resolve(args);
 }
 
 void PeerExecution::submit(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) {
-  const int rank = memory_->rank();
   announce_call();
   DeviceQueue& queue = *queues[0];
   device.order(caller, queue);
   slot_use_.begin(queue);
   if (mirrors_) {
-    queue.write_flag(&memory_->shown(rank, slot_, 0), shown_input_);
-    queue.write_flag(&memory_->shown(rank, slot_, 1), shown_output_);
+    auto& words = memory_->group_memory().own().shown[slot_];
+    queue.write_flag(&words[0].value, shown_input_);
+    queue.write_flag(&words[1].value, shown_output_);
   }
   const auto local = [&](const Step& step) { submit(step, queue); };
   // During a Wait a rank may have abandoned the operation: resolve again behind it.

@@ -5,16 +5,15 @@
 // one: in host memory, so that a rank can unblock its device when a peer is gone. The ranks also map each
 // other's group memory (device_arena.hpp).
 //
-// Threads: constructor, attach(), detach(), refresh() and destructor may wait for the device: not while an
-// operation is being launched. The caller serialises these, ticket(), reclaim(), find() and
-// any_group_memory(). Everything else is thread-safe.
+// Threads: constructor, attach(), detach(), group_memory() and destructor may wait for the device: not while
+// an operation is being launched. The caller serialises these, publish() and reclaim(). Everything else is
+// thread-safe.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,20 +28,24 @@ inline constexpr std::size_t kStagingBytes = kDeviceStagingBytes;  // per slot
 
 class DeviceNode : public NodeFlags {
  public:
-  // Throws System, NoMemory.
-  DeviceNode(Device& device, int rank, int size, std::vector<int> members = {});
+  // Of an area, in whole pages.
+  static constexpr std::size_t bytes(int size) {
+    return NodeFlags::bytes(size) + sizeof(DeviceSegments::Part);
+  }
+  // As NodeFlags. Throws System, NoMemory.
+  DeviceNode(Device& device, int rank, Areas areas, std::vector<int> members = {});
   // Leaks memory that others may still map, after up to 2 s.
   ~DeviceNode();
 
-  // Publishes group memory, too.
-  Ticket ticket();
-  // Maps the others' memory, in rank order, and tries it. False, with the reason, if memory cannot be mapped
-  // or reads back other bytes, as in virtual machines without peer access; then no rank may use it. Group
-  // memory that cannot be mapped is not an error.
-  bool attach(const std::vector<Ticket>& tickets, std::string& why);
+  // Offers this rank's memory to the others. Throws System.
+  void publish();
+  // After publish() of all ranks: maps the others' memory, in rank order, and tries it. False, with the
+  // reason, if memory cannot be mapped or reads back other bytes, as in virtual machines without peer access;
+  // then no rank may use it. Group memory that cannot be mapped is not an error.
+  bool attach(std::string& why);
   // Unmaps the others' memory, which no rank may use. False if the device refuses.
   bool detach() noexcept;
-  // After detach() of all ranks that had a ticket: the destructor frees the memory.
+  // After detach() of all ranks: the destructor frees the memory.
   void reclaim() { shared_ = false; }
 
   std::byte* staging(int rank, int slot) const {
@@ -56,27 +59,15 @@ class DeviceNode : public NodeFlags {
   // Whether other ranks are on this rank's device and take turns there. Valid after attach().
   bool takes_turns() const { return crowded_ && device_.takes_turns(); }
 
-  // Before use `use` of the slots: publishes this rank's new group memory and maps the others'. A few loads
-  // if there is none; else it may wait for the device. Issuing thread.
-  void refresh(std::uint64_t use) const { group_memory_->refresh(use); }
-  // The location of group memory of this rank's device, if all ranks map it in use `use`. Issuing thread.
-  std::optional<DeviceArena::Location> find(const void* memory, std::uint64_t use) const {
-    return group_memory_->find(memory, use);
-  }
-  // Whether find() can succeed on any rank. Issuing thread.
-  bool any_group_memory() const { return group_memory_->any(); }
-  // For this rank's device, kMaxSegments addresses of segments for each rank, in rank order; 0: not mapped.
-  // Not 0 for any segment that find() returns on another rank.
-  const std::uint64_t* bases() const { return group_memory_->bases(); }
+  // The issuing thread's.
+  DeviceSegments& group_memory() const { return *group_memory_; }
   // In this rank's device memory: ResolveArgs::table of the slot.
   std::uint64_t* table(int slot) const {
     return reinterpret_cast<std::uint64_t*>(counts_ + 2) + slot * kTableWords;
   }
-  // In `owner`'s segment, by its device: shown_word() of its input (kind 0) and output (kind 1).
-  Flag& shown(int owner, int slot, int kind) const { return group_memory_->shown(owner, slot, kind); }
 
  private:
-  bool arrives(int owner, std::uint64_t nonce) const;
+  bool arrives(int owner) const;
 
   static constexpr int kTableWords = 2 * kMostResolved;
   // Whether the flag of each peer reaches its value in time; `flag(r)` returns both.
@@ -86,10 +77,10 @@ class DeviceNode : public NodeFlags {
   Device& device_;
   bool shared_ = false;              // others may map this rank's memory
   bool crowded_ = false;             // other ranks are on the same device
-  std::vector<bool> registered_;     // segments, with the device
-  std::vector<bool> attached_;       // ranks
+  bool attached_ = false;            // all ranks
+  int registered_ = 0;               // with the device: the areas of the first ranks
   std::vector<std::byte*> staging_;  // by rank, null: not mapped
-  const std::unique_ptr<DeviceSegments> group_memory_;
+  std::unique_ptr<DeviceSegments> group_memory_;
   Line* counts_ = nullptr;  // in device memory, behind the staging memory; the tables follow
 };
 

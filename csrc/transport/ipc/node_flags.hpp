@@ -1,18 +1,21 @@
 // Flags in host memory that a group's ranks on one node share: who has called, ended, abandoned an operation.
-// Each rank owns a segment (common/memory_file.hpp), which the others map.
+// Each rank owns an area of that memory, which the others have mapped.
 //
 // A flag has one writer and only grows: its value is generation << 32 | number, so that a slot is reused
 // without a reset. An operation uses one slot, the same on all ranks. Graphs have a slot of their own, whose
 // generation is the number of the replay, counted by the device.
 //
-// Threads: constructor, attach() and destructor are serialised by the caller. Everything else is thread-safe.
+// Threads: everything is thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.hpp"
@@ -27,30 +30,49 @@ struct alignas(64) Line {
   Flag value, since;
 };
 
-// Lets the others map this rank's memory; plain bytes, for an all_gather.
-struct Ticket {
-  std::int64_t pid = 0;
-  std::int32_t file = -1;  // of the flags; -1: this rank shares nothing
-  std::uint32_t handle_bytes = 0;
-  std::uint64_t nonce = 0;
-  std::array<char, 192> handle{};   // of the staging memory
+// Where this process has mapped the area of each rank of the node, by rank: whole pages, zero at first.
+struct Areas {
+  std::vector<std::byte*> of;
+  std::shared_ptr<const void> owner;  // keeps them mapped
+};
+
+// An allocation of a device as others map it.
+struct Handle {
+  std::uint64_t length = 0;  // 0: it cannot be shared
+  std::array<char, 192> bytes{};
+  // A handle that is too long cannot be shared.
+  void set(const std::string& handle) {
+    length = handle.copy(bytes.data(), handle.size() <= bytes.size() ? handle.size() : 0);
+  }
+  std::string get() const { return {bytes.data(), std::min<std::size_t>(length, bytes.size())}; }
+};
+
+// What a rank's device offers, at the start of its area. Read once all ranks have agreed that it is written.
+struct Offer {
   std::array<char, 64> identity{};  // of the device
+  int version = 0;                  // of NCCL
+  std::array<char, 128> id{};       // of its communicator, from the first rank
+  Handle staging;
+  std::uint64_t seed = 0;  // of the words with which staging memory is tried
 };
 
 class NodeFlags {
  public:
-  // `members`: the group's rank of each rank here; empty: the same. `more`: bytes of each segment behind the
-  // flags. Throws System.
-  NodeFlags(int rank, int size, std::vector<int> members, std::size_t more = 0);
-  ~NodeFlags();
+  // Of an area, in whole pages.
+  static constexpr std::size_t bytes(int size) {
+    const std::size_t lines = (kGraphSlot + 1) * kKinds * static_cast<std::size_t>(size);
+    return kPage + (lines * sizeof(Line) + kPage - 1) / kPage * kPage;
+  }
+  // `members`: the group's rank of each rank here; empty: the same.
+  NodeFlags(int rank, Areas areas, std::vector<int> members = {})
+      : rank_(rank),
+        size_(static_cast<int>(areas.of.size())),
+        members_(std::move(members)),
+        areas_(std::move(areas)) {}
   NodeFlags(const NodeFlags&) = delete;
   NodeFlags& operator=(const NodeFlags&) = delete;
 
-  // With pid, file and nonce only.
-  Ticket ticket() const;
-  // Maps the flags of another rank. False if they cannot be mapped: another PID namespace.
-  bool attach(int owner, const Ticket& theirs);
-
+  Offer& offer(int owner) const { return *reinterpret_cast<Offer*>(area(owner)); }
   int rank() const { return rank_; }
   int size() const { return size_; }
   template <typename F>
@@ -60,7 +82,7 @@ class NodeFlags {
   }
   int member(int rank) const { return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)]; }
 
-  // Flags in `owner`'s segment, written by `writer`.
+  // Flags in `owner`'s area, written by `writer`.
   Flag& notices(int owner, int slot, int writer) const { return flag(owner, slot, 2, writer); }
   Flag& ended(int owner, int slot, int writer) const { return flag(owner, slot, 0, writer); }
   // By the host of `writer`, when it issues an operation: generation << 32 | hash of the call.
@@ -89,23 +111,19 @@ class NodeFlags {
   Flag& detached(int owner, int writer) const { return flag(owner, 0, 5, writer); }
   // By this rank's host for its device.
   Flag& released() const { return flag(rank_, kGraphSlot, 1, rank_); }
-  void* segment(int owner) const { return segments_[static_cast<std::size_t>(owner)]; }
-  std::size_t segment_bytes() const { return segment_bytes_; }
-  std::uint64_t nonce() const { return nonce_; }
-  std::byte* behind_flags(int owner) const {
-    return reinterpret_cast<std::byte*>(lines_[static_cast<std::size_t>(owner)]) + flag_bytes();
-  }
-  void keep_mapped();  // by the destructor, too
+  std::byte* area(int owner) const { return areas_.of[static_cast<std::size_t>(owner)]; }
+  // For as long as the process lives.
+  void keep_mapped() { static_cast<void>(new std::shared_ptr<const void>(areas_.owner)); }
 
  private:
+  static constexpr std::size_t kPage = 4096;  // of the offer
+  static_assert(sizeof(Offer) <= kPage);
   static constexpr int kKinds = 6;
-  std::size_t flag_bytes() const;
-  void open(int owner, void* memory);
   Flag& flag(int owner, int slot, int kind, int writer) const {
     const auto line = (static_cast<std::size_t>(slot) * kKinds + static_cast<std::size_t>(kind)) *
                           static_cast<std::size_t>(size_) +
                       static_cast<std::size_t>(writer);
-    return lines_[static_cast<std::size_t>(owner)][line].value;
+    return reinterpret_cast<Line*>(area(owner) + kPage)[line].value;
   }
   void publish(int kind) const noexcept {
     const std::uint64_t from = ended_well_.load(std::memory_order_acquire) + 1;
@@ -116,12 +134,8 @@ class NodeFlags {
   }
 
   const int rank_, size_;
-  const std::size_t segment_bytes_;  // a page with the nonce, the flags, what follows them
-  const std::uint64_t nonce_;
   const std::vector<int> members_;
-  int file_ = -1;
-  std::vector<void*> segments_;                       // by rank, null: not mapped
-  std::vector<Line*> lines_;                          // by rank, in the segments
+  const Areas areas_;
   mutable std::atomic<std::uint64_t> ended_well_{0};  // uses of the slots
 };
 

@@ -1,6 +1,9 @@
 #include "transport/nccl/communicator.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <future>
+#include <list>
 #include <map>
 #include <optional>
 #include <thread>
@@ -9,6 +12,7 @@
 
 #include "common/error.hpp"
 #include "common/quiet_thread.hpp"
+#include "common/rank_list.hpp"
 
 namespace mpi_gdr::nccl {
 namespace {
@@ -50,42 +54,90 @@ bool serves(DataType dtype, ReduceOp op) {
 }
 
 struct Communicator::OfDevice {
+  explicit OfDevice(Device& device) : queue(device.make_queue()), drained(device.make_flags(1)) {}
   std::mutex mutex;  // NCCL allows one thread at a time to submit to a device's communicators
-  std::unique_ptr<DeviceQueue> queue;
+  const std::unique_ptr<DeviceQueue> queue;
+  std::atomic<int> ending{0};             // aborted communicators whose work may still block both
+  const std::shared_ptr<Flag[]> drained;  // by the queue: how many of `marks` it has reached
+  std::uint64_t marks = 0;                // with the mutex
 
   static OfDevice& of(Device& device) {
     static std::mutex guard;
-    static auto& all = *new std::map<Device*, OfDevice>;
+    static auto& all = *new std::map<Device*, std::list<OfDevice>>;
     const std::lock_guard lock(guard);
-    OfDevice& one = all[&device];
-    if (!one.queue) one.queue = device.make_queue();
-    return one;
+    std::list<OfDevice>& those = all[&device];
+    const auto free = std::ranges::find_if(those, [](const OfDevice& one) { return one.ending == 0; });
+    return free != those.end() ? *free : those.emplace_back(device);
   }
 };
 
-Communicator::Communicator(const Library& library, Device& device, std::unique_ptr<ipc::NodeFlags> node,
-                           OfDevice& shared)
-    : library_(library), device_(device), node_(std::move(node)), shared_(shared) {}
+// Freed only when the work that uses it has been ended.
+struct Communicator::Trial {
+  // NCCL changes its algorithm and protocol in between.
+  static constexpr std::size_t kBytes[] = {8, std::size_t{64} << 10, std::size_t{1} << 20,
+                                           std::size_t{32} << 20};
+  Trial(Device& device, int size)
+      : device(device),
+        bytes(kBytes[std::size(kBytes) - 1] + static_cast<std::size_t>(size) * kBytes[0]),
+        ended(device.make_flags(1)),
+        queue(device.make_queue()),
+        memory(static_cast<std::byte*>(device.allocate(2 * bytes))) {}
+  ~Trial() {
+    try {
+      device.release(memory);
+    } catch (const std::exception&) {
+      // The device has failed, and its memory with it.
+    }
+  }
+  Device& device;
+  const std::size_t bytes;  // of the input, and of the output
+  const std::shared_ptr<Flag[]> ended;
+  const std::unique_ptr<DeviceQueue> queue;
+  std::byte* const memory;
+};
 
-std::shared_ptr<Communicator> Communicator::make(const Library& library, Device& device, const UniqueId& id,
-                                                 std::unique_ptr<ipc::NodeFlags> node, Deadline deadline) {
-  const ipc::NodeFlags& flags = *node;  // a member of `made`
-  std::shared_ptr<Communicator> made;
+Communicator::Communicator(const Library& library, Device& device, std::shared_ptr<const ipc::NodeFlags> node)
+    : library_(library),
+      device_(device),
+      node_(std::move(node)),
+      shared_(OfDevice::of(device)),
+      trial_(std::make_unique<Trial>(device, node_->size())) {}
+
+std::shared_ptr<Communicator> Communicator::make(const Library& library, Device& device,
+                                                 std::shared_ptr<const ipc::NodeFlags> node) {
+  return std::shared_ptr<Communicator>(new Communicator(library, device, std::move(node)));
+}
+
+template <typename F>
+void Communicator::step(const F& take) {
+  ++steps_;
+  for (int r = 0; r < node_->size(); ++r)
+    node_->notices(r, 0, node_->rank()).store(steps_, std::memory_order_release);
   try {
-    OfDevice& shared = OfDevice::of(device);
-    made.reset(new Communicator(library, device, std::move(node), shared));
+    take();
+  } catch (...) {
+    node_->publish_failed();
+    abort();
+    throw;
+  }
+}
+
+void Communicator::draw_id() {
+  UniqueId id{};
+  check(library_.GetUniqueId(&id), "ncclGetUniqueId");
+  node_->offer(0).id = std::bit_cast<std::array<char, sizeof id>>(id);
+}
+
+void Communicator::connect(Deadline deadline) {
+  step([&] {
     Config config;
     config.blocking = 0;
     Comm* comm = nullptr;
-    const Result result = library.CommInitRankConfig(&comm, flags.size(), id, flags.rank(), &config);
-    made->comm_.store(comm, std::memory_order_release);
-    made->settle(comm, result, "ncclCommInitRankConfig", deadline);
-  } catch (...) {
-    flags.publish_failed();
-    if (made) made->abort();
-    throw;
-  }
-  return made;
+    const auto id = std::bit_cast<UniqueId>(node_->offer(0).id);
+    const Result result = library_.CommInitRankConfig(&comm, node_->size(), id, node_->rank(), &config);
+    comm_.store(comm, std::memory_order_release);
+    settle(comm, result, "ncclCommInitRankConfig", deadline);
+  });
 }
 
 Communicator::~Communicator() {
@@ -116,11 +168,16 @@ void Communicator::check(Result result, const char* what) const {
 }
 
 void Communicator::check_peers(Deadline deadline) const {
+  std::vector<int> late;
   node_->each_peer([&](int r) {
     if (node_->failed(node_->rank(), r).load(std::memory_order_acquire))
       fail(ErrorCode::Remote, "rank ", node_->member(r), " could not set up NCCL");
+    if (node_->notices(node_->rank(), 0, r).load(std::memory_order_acquire) < steps_)
+      late.push_back(node_->member(r));
   });
-  if (Clock::now() > deadline) fail(ErrorCode::Timeout, "NCCL did not answer in time");
+  if (Clock::now() > deadline)
+    fail(ErrorCode::Timeout, "the set-up of NCCL timed out; ",
+         late.empty() ? "all ranks have begun it" : "still waiting for rank(s) ", rank_list(late));
 }
 
 void Communicator::settle(Comm* comm, Result result, const char* what,
@@ -198,89 +255,81 @@ void Communicator::submit(std::span<const LibraryCall> calls, const Arguments& a
 void Communicator::record(std::span<const LibraryCall> calls, const Arguments& arguments, DeviceQueue& queue,
                           Deadline deadline) {
   const std::lock_guard lock(shared_.mutex);
-  if (!kept_.exchange(true)) static_cast<void>(new std::shared_ptr<Communicator>(shared_from_this()));
   enqueue(calls, arguments, queue.native(), deadline);
 }
 
 void Communicator::warm_up(Deadline deadline) {
   using Kind = LibraryCall::Kind;
   const auto size = static_cast<std::size_t>(node_->size());
-  // NCCL changes its algorithm and protocol in between. It has the most algorithms for sums of floats.
-  constexpr std::size_t kBytes[] = {8, std::size_t{64} << 10, std::size_t{1} << 20, std::size_t{32} << 20};
-  const auto give_back = [&](void* memory) {
-    try {
-      device_.release(memory);
-    } catch (const std::exception&) {
-      // The device has failed, and its memory with it.
-    }
-  };
-  using Memory = std::unique_ptr<void, decltype(give_back)>;
-  // Freed only when the work that uses it has been ended.
-  Memory input(nullptr, give_back), output(nullptr, give_back);
-  std::shared_ptr<Flag[]> ended;
-  std::unique_ptr<DeviceQueue> queue;
-  try {
-    const std::size_t bytes = kBytes[std::size(kBytes) - 1] + size * kBytes[0];
-    input.reset(device_.allocate(bytes));
-    output.reset(device_.allocate(bytes));
-    ended = device_.make_flags(1);
-    queue = device_.make_queue();
-    const Arguments arguments{input.get(), output.get(), DataType::Float32, ReduceOp::Sum, 1.0};
-    for (const std::size_t sent : kBytes) {
+  step([&] {
+    DeviceQueue& queue = *trial_->queue;
+    // NCCL has the most algorithms for sums of floats.
+    const Arguments arguments{trial_->memory, trial_->memory + trial_->bytes, DataType::Float32,
+                              ReduceOp::Sum, 1.0};
+    for (const std::size_t sent : Trial::kBytes) {
       const std::size_t count = sent / sizeof(float), block = (count + size - 1) / size;
       for (const Kind kind :
            {Kind::AllReduce, Kind::ReduceScatter, Kind::AllGather, Kind::Broadcast, Kind::Reduce}) {
         const bool blocks = kind == Kind::ReduceScatter || kind == Kind::AllGather;
         const LibraryCall call{kind, 0, 0, blocks ? block : count, 0};
-        submit({&call, 1}, arguments, *queue, *queue, deadline);
+        submit({&call, 1}, arguments, queue, queue, deadline);
       }
       std::vector<LibraryCall> messages;
       for (int r = 0; r < node_->size(); ++r)
         for (const Kind kind : {Kind::Send, Kind::Receive})
           messages.push_back({kind, 0, static_cast<std::size_t>(r) * block, block, r});
-      submit(messages, arguments, *queue, *queue, deadline);
+      submit(messages, arguments, queue, queue, deadline);
     }
-    queue->write_flag(&ended[0], 1);
-    while (ended[0].load(std::memory_order_acquire) == 0) {
+    queue.write_flag(&trial_->ended[0], 1);
+    while (trial_->ended[0].load(std::memory_order_acquire) == 0) {
       check_peers(deadline);
       if (const std::string text = error(); !text.empty()) fail(ErrorCode::System, text);
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
-  } catch (...) {
-    node_->publish_failed();
-    abort();
-    throw;
-  }
+  });
+  trial_.reset();
 }
 
 std::string Communicator::error() const {
+  if (aborted_.load(std::memory_order_acquire)) return "NCCL's work was ended";
   // The query changes NCCL's state, so it must not run beside a call, which finds errors itself.
   const std::unique_lock lock(shared_.mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return "";
   Comm* const comm = comm_.load(std::memory_order_acquire);
+  if (!lock.owns_lock() || !comm) return "";
   Result result = kSuccess;
-  if (!comm || aborted_.load(std::memory_order_acquire)) return "NCCL's work was ended";
   if (const Result asked = library_.CommGetAsyncError(comm, &result); asked != kSuccess) result = asked;
   if (result == kSuccess || result == kInProgress) return "";
   return std::string("NCCL reports: ") + library_.GetErrorString(result);
 }
 
 void Communicator::abort() noexcept {
-  if (aborted_.exchange(true, std::memory_order_acq_rel)) return;
+  shared_.ending.fetch_add(1);  // first, for a communicator that is made once this one has failed
+  if (aborted_.exchange(true, std::memory_order_acq_rel)) {
+    shared_.ending.fetch_sub(1);
+    return;
+  }
   try {
     quiet_thread("mpigdr-nccl", [self = shared_from_this()] {
+      OfDevice& shared = self->shared_;
       try {
         self->device_.enter_thread();
         Comm* comm = nullptr;
         {
           // A thread that submits looks at aborted_, but NCCL may hold it until the device's kernels end.
-          std::unique_lock lock(self->shared_.mutex, std::defer_lock);
+          std::unique_lock lock(shared.mutex, std::defer_lock);
           const auto patience = Clock::now() + std::chrono::seconds(1);
           while (!lock.try_lock() && Clock::now() < patience)
             std::this_thread::sleep_for(std::chrono::microseconds(100));
           comm = self->comm_.exchange(nullptr, std::memory_order_acq_rel);
         }
         if (comm) self->library_.CommAbort(comm);
+        std::unique_lock lock(shared.mutex);
+        const std::uint64_t mark = ++shared.marks;
+        shared.queue->write_flag(&shared.drained[0], mark);
+        lock.unlock();
+        while (shared.drained[0].load(std::memory_order_acquire) < mark)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        shared.ending.fetch_sub(1);
       } catch (const std::exception&) {
         // The device has failed, or its runtime has ended.
       }

@@ -1,10 +1,11 @@
 // NCCL among the ranks of a group on one node, each with a device of its own.
 //
 // All communicators of a device submit to one stream, in the order of issue: kernels of two communicators
-// that wait for other ranks would block each other if the devices ran them in different orders.
+// that wait for other ranks would block each other if the devices ran them in different orders. Work that was
+// aborted may block the stream: communicators made before it has ended share another one.
 //
-// Threads: make() and warm_up() block, up to their deadline; submit() may block until abort(). submit() and
-// record() are called by issuing threads, of several groups at once. error() and abort() by any thread.
+// Threads: connect() and warm_up() block, up to their deadline; submit() may block until abort(). submit()
+// and record() are called by issuing threads, of several groups at once. error() and abort() by any thread.
 #pragma once
 
 #include <atomic>
@@ -31,15 +32,19 @@ bool serves(DataType dtype, ReduceOp op);
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
-  // Among the ranks of `node`, all of which construct it with the `id` that one of them drew. Throws System.
-  static std::shared_ptr<Communicator> make(const Library& library, Device& device, const UniqueId& id,
-                                            std::unique_ptr<ipc::NodeFlags> node, Deadline deadline);
+  // Among the ranks of `node`. Allocates what warm_up() needs. Throws System, NoMemory.
+  static std::shared_ptr<Communicator> make(const Library& library, Device& device,
+                                            std::shared_ptr<const ipc::NodeFlags> node);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  // The steps of the set-up: each begins when all ranks have agreed that the one before has succeeded. Throw
+  // System; Timeout with the ranks that have not begun the step; Remote if it failed on another rank.
+  void draw_id();  // on the first rank
+  void connect(Deadline deadline);
   // Runs each kind of call in several sizes, and messages between all pairs, because NCCL connects the ranks
-  // for a kind and size at its first use. Called by all ranks. Throws System, NoMemory.
+  // for a kind and size at its first use.
   void warm_up(Deadline deadline);
 
   struct Arguments {
@@ -52,7 +57,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Behind the earlier work of `before`; later work of `after` comes behind it. Throws System.
   void submit(std::span<const LibraryCall> calls, const Arguments& arguments, DeviceQueue& before,
               DeviceQueue& after, std::optional<Deadline> deadline = {});
-  // Into the graph that `queue` is captured into. The communicator lives until the process ends.
+  // Into the graph that `queue` is captured into, which must not outlive the communicator.
   void record(std::span<const LibraryCall> calls, const Arguments& arguments, DeviceQueue& queue,
               Deadline deadline);
   // An error that NCCL has found since, or "", as while another thread submits. Does not wait.
@@ -66,10 +71,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string version() const { return version_text(library_.version); }
 
  private:
-  struct OfDevice;  // what the communicators of a device share
-  Communicator(const Library& library, Device& device, std::unique_ptr<ipc::NodeFlags> node,
-               OfDevice& shared);
+  struct OfDevice;  // what communicators of a device share
+  struct Trial;     // what warm_up() needs
+  Communicator(const Library& library, Device& device, std::shared_ptr<const ipc::NodeFlags> node);
   void check(Result result, const char* what) const;
+  template <typename F>
+  void step(const F& take);                   // of the set-up
   void check_peers(Deadline deadline) const;  // throws: late, or another rank has failed
   // Until NCCL has taken what it has begun.
   void settle(Comm* comm, Result result, const char* what, std::optional<Deadline> deadline = {}) const;
@@ -78,10 +85,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   const Library& library_;
   Device& device_;
-  const std::unique_ptr<ipc::NodeFlags> node_;
+  const std::shared_ptr<const ipc::NodeFlags> node_;
   OfDevice& shared_;
+  std::unique_ptr<Trial> trial_;      // until warm_up() has ended
+  std::uint64_t steps_ = 0;           // begun
   std::atomic<Comm*> comm_{nullptr};  // constant, until abort() sets it to null
-  std::atomic<bool> aborted_{false}, kept_{false};
+  std::atomic<bool> aborted_{false};
 };
 
 }  // namespace mpi_gdr::nccl

@@ -38,7 +38,7 @@ constexpr std::size_t kAllSlots = std::size_t{kSlotChannels} * kSlots;
 constexpr std::size_t kRecordsBytes = kAllSlots * 2 * sizeof(CallRecord);  // behind the slots
 constexpr std::size_t kSlotsBytes = (kAllSlots * sizeof(Slot) + kRecordsBytes + kPage - 1) / kPage * kPage;
 constexpr std::size_t kStagingStart = kPage + kSlotsBytes;
-constexpr std::size_t kMessagesStart = kStagingStart + std::size_t{kSlotChannels} * kSlots * kStagingBytes;
+constexpr std::size_t kDevicesStart = kStagingStart + std::size_t{kSlotChannels} * kSlots * kStagingBytes;
 static_assert(sizeof(Header) <= kPage);
 
 Header& header(void* memory) { return *static_cast<Header*>(memory); }
@@ -93,8 +93,11 @@ int transfer(Direction direction, std::int64_t pid, void* here, std::uint64_t th
 
 }  // namespace
 
-Segment::Segment(const Arena* arena, std::size_t message_bytes)
-    : file_(make_memory_file(kMessagesStart + message_bytes)), arena_(arena), message_bytes_(message_bytes) {
+Segment::Segment(const Arena* arena, std::size_t message_bytes, std::size_t device_bytes)
+    : arena_(arena),
+      message_bytes_(message_bytes),
+      device_bytes_(device_bytes),
+      file_(make_memory_file(bytes())) {
   Header* const made = new (file_.memory) Header;
   made->nonce = nonce_;
   made->magic = kMagic;
@@ -108,8 +111,10 @@ Segment::~Segment() {
   header(file_.memory)
       .verdict.compare_exchange_strong(pending, kFailed, std::memory_order_release,
                                        std::memory_order_relaxed);
-  release(file_, kMessagesStart + message_bytes_);
+  release(file_, bytes());
 }
+
+std::size_t Segment::bytes() const { return kDevicesStart + device_bytes_ + message_bytes_; }
 
 std::string Segment::ticket() const {
   return pack({std::to_string(::getpid()), std::to_string(file_.file), std::to_string(nonce_),
@@ -147,7 +152,7 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
     peer.pid = ticket.pid;
     peer.nonce = ticket.nonce;
     peer.nonce_address = ticket.address;
-    peer.bytes = kMessagesStart + ticket.message_bytes;
+    peer.bytes = kDevicesStart + own_->device_bytes_ + ticket.message_bytes;
     message_bytes_ = std::min(message_bytes_, ticket.message_bytes);
     if (r == rank_) {
       peer.memory = static_cast<std::byte*>(own_->file_.memory);
@@ -227,7 +232,7 @@ std::byte* NodeMemory::staging(int rank, int channel, int number) const {
          static_cast<std::size_t>(channel * kSlots + number) * kStagingBytes;
 }
 
-std::byte* NodeMemory::messages(int rank) const { return peer(rank).memory + kMessagesStart; }
+std::byte* NodeMemory::devices(int rank) const { return peer(rank).memory + kDevicesStart; }
 
 void NodeMemory::fail_at(int rank, const char* what, int error) const {
   fail(ErrorCode::System, "memory of rank ", rank, " (pid ", peer(rank).pid, ") cannot be ", what, ": ",

@@ -2,9 +2,9 @@
 //
 // Each rank owns a segment (a memfd: only this user's processes can open it, and it is freed with its last
 // mapping) and maps the others' through /proc/PID/fd. A segment holds slots (flags, this rank's buffer
-// addresses, staging memory) and an area for messages (ring.hpp). An operation uses the slot of its number,
-// equal on all ranks. Group memory (arena.hpp) is mapped too; other memory is accessed by process_vm_readv
-// and _writev ("CMA") where the kernel allows it.
+// addresses, staging memory), an area for devices (transport/ipc) and one for messages (ring.hpp). An
+// operation uses the slot of its number, equal on all ranks. Group memory (arena.hpp) is mapped too; other
+// memory is accessed by process_vm_readv and _writev ("CMA") where the kernel allows it.
 //
 // Flags are growing 64-bit counters with one writer each, stored with release and read with acquire order.
 // Those of a slot have the generation in their upper bits, so that the slot is reused without a reset.
@@ -66,8 +66,9 @@ inline constexpr int kReachBits = 2;
 
 class Segment {
  public:
-  // `arena`: others may map it; null: none. Throws Error(System).
-  explicit Segment(const Arena* arena = nullptr, std::size_t message_bytes = 0);
+  // `arena`: others may map it; null: none. `device_bytes`: whole pages, equal on all ranks. Throws
+  // Error(System).
+  explicit Segment(const Arena* arena = nullptr, std::size_t message_bytes = 0, std::size_t device_bytes = 0);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -77,9 +78,10 @@ class Segment {
  private:
   friend class NodeMemory;
   const std::uint64_t nonce_ = draw_nonce();
-  MemoryFile file_;
+  std::size_t bytes() const;
   const Arena* const arena_;
-  const std::size_t message_bytes_;
+  const std::size_t message_bytes_, device_bytes_;
+  MemoryFile file_;
 };
 
 class NodeMemory {
@@ -128,7 +130,9 @@ class NodeMemory {
 
   // Bytes of each rank's area for messages: the minimum of all ranks. Areas are zero at first.
   std::size_t message_bytes() const { return message_bytes_; }
-  std::byte* messages(int rank) const;
+  std::byte* messages(int rank) const { return devices(rank) + own_->device_bytes_; }
+  // Each rank's area for its devices: zero at first.
+  std::byte* devices(int rank) const;
 
   // Another rank's [address, address + bytes) as mapped here; null if it is not all in that rank's arena.
   std::byte* mapped(int rank, std::uint64_t address, std::size_t bytes) const {
