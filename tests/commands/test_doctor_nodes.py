@@ -159,10 +159,10 @@ STATUS = "proc/self/status"
 
 @cases(
     ("files", "refused", "hidden", "level", "text"),
-    ({}, {}, False, "good", "the kernel copies"),
-    ({YAMA: "0"}, {}, False, "good", "the kernel copies"),
+    ({}, {}, False, "good", "can copy each other's memory"),
+    ({YAMA: "0"}, {}, False, "good", "can copy each other's memory"),
     ({YAMA: "1", STATUS: "CapEff:\t0000000000000000"}, {}, False, "remark", "ptrace_scope is 1"),
-    ({YAMA: "1", STATUS: "CapEff:\t0000000000080000"}, {}, False, "good", "the kernel copies"),
+    ({YAMA: "1", STATUS: "CapEff:\t0000000000080000"}, {}, False, "good", "can copy each other's memory"),
     ({YAMA: "3", STATUS: "CapEff:\t0000000000080000"}, {}, False, "remark", "ptrace_scope is 3"),
     ({}, {"process_vm_readv": "Operation not permitted"}, False, "remark", "seccomp"),
     ({}, {"dumpable": "no"}, False, "remark", "non-dumpable"),

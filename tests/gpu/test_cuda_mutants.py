@@ -33,7 +33,7 @@ TEN = (
     "replays);",
     "stream_wait stream_execution.cpp: if (host_before > awaited) queue.wait_flag(flags_.host(lane), "
     "flags_.base + host_before);",
-    "flag_write peer_execution.cpp: queue.write_flag(&memory_->shown(rank, slot_, 0), shown_input_);",
+    "flag_write peer_execution.cpp: queue.write_flag(&words[0].value, shown_input_);",
     "flag_write stream_execution.cpp: caller.write_flag(flags_.start(), flags_.base + 1);",
     "event peer_execution.cpp: device.order(caller, queue);",
     "event stream_execution.cpp: for (std::size_t q = 0; q < used; ++q) device.order(caller, *queues[q]);",

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from support.gpu import DEVICE, ON_SIMGPU, note, synchronize
 
-from mpi_backend.bench.limit import everyones
+from mpi_backend.bench.limit import gather_json
 
 if ON_SIMGPU:
     from fakecuda import simgpu
@@ -93,6 +93,6 @@ def test_counts(rank, size, name):
         found.append([after - earlier for after, earlier in zip(counts(), before, strict=True)])
         synchronize()
     # The first calls allocate, and one that comes before the host has freed the flags of an earlier call.
-    most = Counts(*map(max, *everyones(name, list(map(min, *found)))))
+    most = Counts(*map(max, *gather_json(name, list(map(min, *found)))))
     note(f"| {name}, {'two nodes' if TWO_NODES else 'one node'}", f"| {' | '.join(map(str, most))} |")
     assert all(count <= limit for count, limit in zip(most, LIMITS[name], strict=True)), most
