@@ -9,7 +9,7 @@ using namespace engine_tests;
 
 // The first test, because its child must not inherit other tests' devices.
 TEST(a_process_ends_only_after_its_device_has_drained) {
-  constexpr std::size_t kCopies = 100, kCount = 1 << 20;
+  constexpr std::size_t kCopies = 10, kCount = 1 << 18;
   auto& marker = *static_cast<std::atomic<float>*>(
       ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   const pid_t child = ::fork();
