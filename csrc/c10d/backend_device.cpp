@@ -3,7 +3,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "common/memory_file.hpp"
 #include "job/device_failure.hpp"
 #include "transport/ipc/device_node.hpp"
 #include "transport/nccl/communicator.hpp"
@@ -139,8 +139,9 @@ ipc::Areas MpiBackend::areas(const std::vector<int>& members, bool of_library) c
   if (node) {
     for (const int r : members) areas.of.push_back(node->devices(r) + (of_library ? bytes : 0));
   } else if (size == 1) {
-    const std::shared_ptr<std::byte> own(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)), std::free);
-    areas = {{static_cast<std::byte*>(std::memset(own.get(), 0, bytes))}, own};
+    const MemoryFile own = make_memory_file(bytes);
+    areas = {{static_cast<std::byte*>(own.memory)},
+             std::shared_ptr<const void>(own.memory, [own, bytes](const void*) { release(own, bytes); })};
   } else {
     fail(ErrorCode::System, "the ranks of its node share no host memory");
   }

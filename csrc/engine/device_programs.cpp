@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "common/error.hpp"
+#include "common/keep_until_exit.hpp"
 #include "engine/program_factory.hpp"
 #include "execution/device/captured_program.hpp"
 #include "execution/device/gate.hpp"
@@ -19,10 +20,6 @@ void* keep(DeviceWork& work, std::uint64_t bytes, const Allocate& allocate) {
 }
 
 }  // namespace
-
-void ProgramFactory::keep_until_exit(std::shared_ptr<const void> shared) {
-  static_cast<void>(new std::shared_ptr<const void>(std::move(shared)));
-}
 
 // Any thread may drop the last reference, when the device must not be called.
 ProgramFactory::~ProgramFactory() {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common/error.hpp"
+#include "common/keep_until_exit.hpp"
 #include "common/log.hpp"
 #include "common/memory_reserve.hpp"
 #include "common/recycled.hpp"
@@ -276,7 +277,7 @@ void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   notify_on_failure(Notified::Devices, node);
   std::shared_ptr<const void> before = programs_.share_devices(std::move(node));
   lock.unlock();  // releasing the previous one may take long
-  if (before && (failed() || programs_.captured())) ProgramFactory::keep_until_exit(std::move(before));
+  if (before && (failed() || programs_.captured())) keep_until_exit(std::move(before));
 }
 
 void Group::share_library(std::shared_ptr<nccl::Communicator> communicator) {
@@ -287,7 +288,7 @@ void Group::share_library(std::shared_ptr<nccl::Communicator> communicator) {
   lock.unlock();
   // The other ranks may be gone, and the end of a communicator waits for them.
   if (before && failed()) before->abort();
-  if (before && programs_.captured_by_library()) ProgramFactory::keep_until_exit(before);
+  if (before && programs_.captured_by_library()) keep_until_exit(before);
 }
 
 bool Group::by_library(const std::vector<Call>& calls) const {

@@ -87,7 +87,6 @@ class ProgramFactory {
 
   std::shared_ptr<const ipc::DeviceNode> share_devices(std::shared_ptr<const ipc::DeviceNode> node);
   std::shared_ptr<nccl::Communicator> share_library(std::shared_ptr<nccl::Communicator> communicator);
-  static void keep_until_exit(std::shared_ptr<const void> shared);
 
  private:
   bool has_native(const CollectiveSpec& spec) const {

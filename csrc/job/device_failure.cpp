@@ -1,5 +1,8 @@
 #include "job/device_failure.hpp"
 
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "common/env.hpp"
@@ -13,14 +16,15 @@ namespace {
 // Under MPS, what a process leaves on a device when it ends makes the results of other processes undefined.
 [[noreturn]] void end_after_drain(const Operation& operation) {
   static std::atomic<int> draining{0};
-  ++draining;
+  draining.fetch_add(1, std::memory_order_seq_cst);
   const auto patience = Clock::now() + std::chrono::seconds(2);
   const auto wait_for = [&](const auto& reached) {
     while (!reached() && Clock::now() < patience) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
   wait_for([&] { return operation.release_device(); });
-  --draining;
-  wait_for([] { return draining == 0; });  // other operations that have failed
+  draining.fetch_sub(1, std::memory_order_seq_cst);
+  wait_for(
+      [] { return draining.load(std::memory_order_seq_cst) == 0; });  // other operations that have failed
   std::_Exit(kExitDeviceFailure);
 }
 

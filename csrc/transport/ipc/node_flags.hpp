@@ -14,11 +14,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/keep_until_exit.hpp"
 #include "device/device.hpp"
 
 namespace mpi_gdr::ipc {
@@ -114,12 +114,7 @@ class NodeFlags {
   Flag& released() const { return flag(rank_, kGraphSlot, 1, rank_); }
   std::byte* area(int owner) const { return areas_.of[static_cast<std::size_t>(owner)]; }
   // For as long as the process lives.
-  void keep_mapped() {
-    static std::mutex guard;
-    static auto& kept = *new std::vector<std::shared_ptr<const void>>;
-    const std::lock_guard lock(guard);
-    kept.push_back(areas_.owner);
-  }
+  void keep_mapped() { keep_until_exit(areas_.owner); }
 
  private:
   static constexpr std::size_t kPage = 4096;  // of the offer

@@ -66,7 +66,8 @@ struct Communicator::OfDevice {
     static auto& all = *new std::map<Device*, std::list<OfDevice>>;
     const std::lock_guard lock(guard);
     std::list<OfDevice>& those = all[&device];
-    const auto free = std::ranges::find_if(those, [](const OfDevice& one) { return one.ending == 0; });
+    const auto free = std::ranges::find_if(
+        those, [](const OfDevice& one) { return one.ending.load(std::memory_order_seq_cst) == 0; });
     return free != those.end() ? *free : those.emplace_back(device);
   }
 };
@@ -303,9 +304,10 @@ std::string Communicator::error() const {
 }
 
 void Communicator::abort() noexcept {
-  shared_.ending.fetch_add(1);  // first, for a communicator that is made once this one has failed
+  shared_.ending.fetch_add(
+      1, std::memory_order_seq_cst);  // first, for a communicator that is made once this one has failed
   if (aborted_.exchange(true, std::memory_order_acq_rel)) {
-    shared_.ending.fetch_sub(1);
+    shared_.ending.fetch_sub(1, std::memory_order_seq_cst);
     return;
   }
   try {
@@ -329,7 +331,7 @@ void Communicator::abort() noexcept {
         lock.unlock();
         while (shared.drained[0].load(std::memory_order_acquire) < mark)
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        shared.ending.fetch_sub(1);
+        shared.ending.fetch_sub(1, std::memory_order_seq_cst);
       } catch (const std::exception&) {
         // The device has failed, or its runtime has ended.
       }

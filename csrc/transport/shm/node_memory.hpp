@@ -77,8 +77,8 @@ class Segment {
 
  private:
   friend class NodeMemory;
-  const std::uint64_t nonce_ = draw_nonce();
   std::size_t bytes() const;
+  const std::uint64_t nonce_ = draw_nonce();
   const Arena* const arena_;
   const std::size_t message_bytes_, device_bytes_;
   MemoryFile file_;
