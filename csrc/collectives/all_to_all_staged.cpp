@@ -130,7 +130,7 @@ bool from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, c
 // Uses two lanes, which wait for different pairs. Returns whether other ranks access this rank's tensors.
 bool write_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   // Measured on two cores: one copy of longer blocks by the kernel is faster than two by the processor.
-  const std::uint64_t longest = std::max<std::uint64_t>(1, tuning.chunk_bytes / 4 / item_size(spec.dtype));
+  const std::uint64_t longest = std::max<std::uint64_t>(1, 2 * tuning.chunk_bytes / item_size(spec.dtype));
   writer.lane();
   const Exchange ends = through_staging(writer, spec, longest, tuning);
   writer.lane();

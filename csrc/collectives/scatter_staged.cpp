@@ -9,20 +9,21 @@ namespace {
 template <typename Put, typename Take>
 void pass_chunks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, const Slice& own,
                  int parts, Way way, Put put, Take take) {
-  const StagedChunks chunks(writer, own.count, static_cast<std::uint64_t>(parts), spec, tuning);
+  const StagedChunks chunks(writer, own.count, static_cast<std::uint64_t>(parts), spec, tuning,
+                            StagedChunks::Shape::Pipelined);
   const Way back = way == Way::FromRoot ? Way::ToRoot : Way::FromRoot;
   const bool puts = (spec.rank == spec.root) == (way == Way::FromRoot);
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
     const Slice chunk = chunks.chunk(own, i);
     const auto room = [&](int part) { return chunks.room(i, static_cast<std::uint64_t>(part), chunk.count); };
     if (puts) {
-      if (i >= 2) barrier_with_root(writer, spec, back);
+      if (i >= chunks.rooms()) barrier_with_root(writer, spec, back);
       put(chunk, room);
       barrier_with_root(writer, spec, way);
     } else {
       barrier_with_root(writer, spec, way);
       take(chunk, room);
-      if (i + 2 < chunks.number()) barrier_with_root(writer, spec, back);
+      if (i + chunks.rooms() < chunks.number()) barrier_with_root(writer, spec, back);
     }
   }
 }

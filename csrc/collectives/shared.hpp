@@ -4,8 +4,8 @@
 //   staged      everything goes through Staging, in chunks: one more copy, no access to other ranks' tensors
 //   flag        as staged, but every rank does all of the reduction: one synchronisation instead of two
 //
-// Chunks alternate between two halves of Staging: a rank writes a chunk while others still read the one
-// before. Staged schedules that may run in place (Tuning::in_place) must end with a synchronisation: other
+// Chunks take turns in the rooms of Staging: a rank writes a chunk while others still read the one before.
+// Staged schedules that may run in place (Tuning::in_place) must end with a synchronisation: other
 // ranks may access the caller's buffers until then.
 // Source: Graham, Shipman, "MPI support for multi-core architectures: optimized shared memory collectives",
 // EuroPVM/MPI 2008; Chakraborty et al., "Contention-aware kernel-assisted MPI collectives", CLUSTER 2017.
@@ -104,16 +104,24 @@ inline Slice share_of_other(const Slice& block, const CollectiveSpec& spec) {
 // Splits `count` elements into chunks, each with room for `parts` times its size in Staging.
 class StagedChunks {
  public:
+  // Some ranks copy in, others out: short chunks, so that both copy at once, and as many rooms as fit.
+  enum class Shape : std::uint8_t { LongInTwoRooms, Pipelined };
   StagedChunks(ScheduleWriter& writer, std::uint64_t count, std::uint64_t parts, const CollectiveSpec& spec,
-               const Tuning& tuning)
-      : count_(count) {
-    const std::uint64_t room = tuning.staging_bytes / item_size(spec.dtype) / (2 * parts);
-    each_ = std::clamp<std::uint64_t>(room, 1, std::max<std::uint64_t>(count, 1));
-    base_ = writer.staging(2 * parts * each_);
-    half_ = parts * each_;
+               const Tuning& tuning, Shape shape = Shape::LongInTwoRooms)
+      : count_(count), parts_(parts) {
+    const std::uint64_t item = item_size(spec.dtype), all = tuning.staging_bytes / item / parts;
+    each_ = std::clamp<std::uint64_t>(all / 2, 1, std::max<std::uint64_t>(count, 1));
+    if (shape == Shape::Pipelined) {
+      const std::uint64_t piece = std::max(count / kPieces, tuning.shortest_chunk / item);
+      each_ = std::clamp<std::uint64_t>((piece + kAlignment - 1) / kAlignment * kAlignment, 1, each_);
+      rooms_ = std::clamp<std::uint64_t>(all / each_, 2, std::max<std::uint64_t>(number(), 2));
+    }
+    base_ = writer.staging(rooms_ * parts * each_);
   }
   std::uint64_t number() const { return (count_ + each_ - 1) / each_; }
   std::uint64_t each() const { return each_; }
+  // Chunk i has the room of chunk i - rooms().
+  std::uint64_t rooms() const { return rooms_; }
   // Chunk i of a slice of at most `count` elements.
   Slice chunk(const Slice& whole, std::uint64_t i) const {
     const std::uint64_t at = std::min(i * each_, whole.count);
@@ -121,11 +129,12 @@ class StagedChunks {
   }
   // The first `count` elements of part `part` (from 0) of the room for chunk i.
   Slice room(std::uint64_t i, std::uint64_t part, std::uint64_t count) const {
-    return {Buffer::Staging, base_.offset + (i % 2) * half_ + part * each_, count};
+    return {Buffer::Staging, base_.offset + (i % rooms_ * parts_ + part) * each_, count};
   }
 
  private:
-  std::uint64_t count_, each_, half_;
+  static constexpr std::uint64_t kPieces = 8, kAlignment = 64;  // elements: whole cache lines
+  std::uint64_t count_, parts_, each_, rooms_ = 2;
   Slice base_;
 };
 

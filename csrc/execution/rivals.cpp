@@ -83,6 +83,13 @@ RivalChoices::RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, 
     remembered_[class_of(report.collective, report.from_bytes, report.mapped)] = report;
 }
 
+bool RivalChoices::runs_staged(int channel, const Call& call, Collective collective) {
+  if (!is_turn(channel, call.number)) return false;
+  apply(channel, call.number);  // choose() applies the same once more
+  const Class& c = channel_of(channel).classes[class_of(collective, call.bytes, false)];
+  return c.rival == 1 && c.trial == 0;
+}
+
 RivalChoices::Choice RivalChoices::choose(int channel, const Call& call, Collective collective, int first,
                                           bool mapped, bool fixed) {
   ChannelState& state = channel_of(channel);

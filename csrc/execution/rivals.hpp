@@ -107,8 +107,12 @@ class RivalChoices {
   // Whether all calls before this one have chosen.
   bool is_turn(int channel, std::uint64_t number) const { return channel_of(channel).next == number; }
   bool waits(int channel, std::uint64_t number) const { return channel_of(channel).next < number; }
-  // Returns the rival to run; called in turn, when all ranks have begun the call. `first`: the rival before
-  // anything was measured. `fixed`: runs `first` without measuring. The result goes to end().
+  // Whether choose() will return `staged` for this call unless it is `mapped`. Known before other ranks begin
+  // the call, but not while an earlier call has to choose.
+  bool runs_staged(int channel, const Call& call, Collective collective);
+  // Returns the rival to run; called in turn, when all ranks have begun the call or runs_staged(). `first`:
+  // the rival before anything was measured. `fixed`: runs `first` without measuring. The result goes to
+  // end().
   struct Choice {
     int rival = 0;
     std::uint64_t started = 0;  // 0: not measured

@@ -73,6 +73,7 @@ struct Tuning {
   std::uint64_t chunk_bytes = 256 * 1024;    // target message size of pipelined algorithms
   int max_lanes = 4;                         // 1..kMaxLanes
   std::uint64_t staging_bytes = 256 * 1024;  // shared memory per rank for an operation
+  std::uint64_t shortest_chunk = 8 * 1024;   // bytes, of chunks that pass through Staging in a pipeline
   bool in_place = false;                     // large data in Staging is a mirror (schedule/schedule.hpp)
   bool no_messages = false;                  // shared-memory schedules use none, however long they become
   // For phases: ranks of this node share memory, else they use messages. May differ between nodes.

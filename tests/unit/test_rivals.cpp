@@ -190,6 +190,24 @@ TEST(all_ranks_begin_with_what_is_remembered) {
   }
 }
 
+// Where data is known to go through shared memory, the root of a broadcast runs ahead.
+TEST(a_known_choice_waits_for_no_rank) {
+  GroupOptions group{"test", 10s, 32};
+  group.choices = {{Collective::Broadcast, 1 << 17, 1 << 18, false, kStaged, 1.5}};
+  World world(2, {.group = group, .node = true});
+  std::atomic<bool> root_is_done{false};
+  world.run_and_close([&](int r) {
+    const std::shared_ptr<void> at_end(nullptr, [&](void*) { root_is_done = root_is_done || r == 0; });
+    for (int i = 0; i < 2; ++i) {
+      while (i == 1 && r == 1 && !root_is_done) std::this_thread::yield();
+      Buffers buffers;
+      const CollectiveCall call = call_of(Collective::Broadcast, r, 2, 40000, 0, buffers, false);
+      world.wait(r, world.ranks[r].group->issue({call}, named("it", foreground())));
+      expect_result(call);
+    }
+  });
+}
+
 // The ranks advance two calls in opposite orders, which a group never does.
 TEST(a_call_that_waits_for_an_earlier_one_reports_it) {
   World world(2);

@@ -239,7 +239,7 @@ TEST(memory_that_the_kernel_does_not_copy_goes_through_staging) {
 // Ranks 0 and 1 exchange long blocks, rank 2 only short ones: it does not take part in the choice.
 TEST(ranks_of_an_all_to_all_choose_alike) {
   constexpr int kRanks = 3;
-  constexpr std::size_t kLong = 2000, kShort = 10;
+  constexpr std::size_t kLong = 4000, kShort = 10;
   if (!has_secret_memory(3 * kLong * sizeof(float))) return;
   const auto count = [](int from, int to) { return from + to == 1 ? kLong : kShort; };
   std::vector<std::shared_ptr<Recorder>> recorders(kRanks);

@@ -118,11 +118,15 @@ bool SharedSteps::is_open() const {
 // An all_to_all has no size common to all ranks by which to measure: other ranks' blocks may be longer.
 bool SharedSteps::chooses_by_reach() const { return binding_.call.collective == Collective::AllToAll; }
 
-std::uint64_t SharedSteps::reach_bits() const {
+std::uint64_t SharedSteps::reach_bits() {
   if (!schedule_->staged) return chooses_by_reach() ? shm::kMappedBit | shm::kCopiedBit : 0;
   if (is_open()) return shm::kMappedBit | shm::kCopiedBit;
-  // A system call, made only where there is a choice.
-  const bool copied = (binding_.rivals.choices || chooses_by_reach()) && node_.reach() == Reach::All &&
+  const RivalChoices::Call& rivals = binding_.rivals;
+  // Without this rank's memory, all choose the rival for ordinary memory, whatever the others' bits.
+  is_settled_ = rivals.choices && rivals.choices->runs_staged(channel_, rivals, binding_.call.collective);
+  if (is_settled_) return shm::kCopiedBit;
+  // A system call of 2 us, made only where there is a choice.
+  const bool copied = (rivals.choices || chooses_by_reach()) && node_.reach() == Reach::All &&
                       shm::NodeMemory::is_copied(binding_.input, binding_.output);
   return copied ? shm::kCopiedBit : 0;
 }
@@ -131,6 +135,11 @@ std::uint64_t SharedSteps::reach_bits() const {
 bool SharedSteps::agree() {
   const RivalChoices::Call& rivals = binding_.rivals;
   bool all = true;
+  if (is_settled_) {
+    choice_ = rivals.choices->choose(channel_, rivals, binding_.call.collective, 1, false, false);
+    schedule_ = schedule_->staged.get();
+    return true;
+  }
   std::uint64_t reached =
       (node_.arenas_mapped() ? shm::kMappedBit : 0) | (node_.reach() == Reach::All ? shm::kCopiedBit : 0);
   for (const int r : node_.members()) {

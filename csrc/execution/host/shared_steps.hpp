@@ -47,7 +47,7 @@ class SharedSteps {
   bool slot_is_free();
   bool is_open() const;
   bool chooses_by_reach() const;
-  std::uint64_t reach_bits() const;
+  std::uint64_t reach_bits();
   bool agree();
   // Throw Mismatch, naming both calls.
   void compare_calls(int peer);
@@ -93,7 +93,8 @@ class SharedSteps {
   RivalChoices::Choice choice_;
   int missing_ = -1;
   Doorbell bell_;  // if a rank is missing
-  bool notified_ = false, begun_ = false;
+  // Settled: `staged`, without the others' word.
+  bool is_settled_ = false, notified_ = false, begun_ = false;
 };
 
 }  // namespace mpi_gdr
