@@ -57,7 +57,7 @@ class Execution {
   virtual void abandon() noexcept = 0;
   // True if no rank is missing, but an earlier call of the group has to begin on all ranks before this one.
   virtual bool awaits_turn() const { return false; }
-  // The schedule chosen once all ranks have begun; null: not yet, or nothing to choose.
+  // The schedule that was chosen; null: not yet, or nothing to choose.
   const char* chosen() const { return chosen_; }
   // Rounds finished so far: while it grows the engine polls eagerly.
   std::uint64_t rounds_done() const { return rounds_done_; }

@@ -84,7 +84,6 @@ RivalChoices::RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, 
 }
 
 bool RivalChoices::runs_staged(int channel, const Call& call, Collective collective) {
-  if (!is_turn(channel, call.number)) return false;
   apply(channel, call.number);  // choose() applies the same once more
   const Class& c = channel_of(channel).classes[class_of(collective, call.bytes, false)];
   return c.rival == 1 && c.trial == 0;
@@ -98,10 +97,12 @@ RivalChoices::Choice RivalChoices::choose(int channel, const Call& call, Collect
   if (decides()) collect(channel, call.number);
   const std::uint32_t of = fixed ? kClasses : class_of(collective, call.bytes, mapped);
   Choice choice{first};
+  bool in_trial = false;
   if (!fixed) {
     Class& c = state.classes[of];
     if (c.rival < 0) c = begin(state, of, first);
-    const bool other = c.trial > 0 && RivalTrials::runs_other(--c.trial);
+    in_trial = c.trial > 0;
+    const bool other = in_trial && RivalTrials::runs_other(--c.trial);
     choice.rival = other ? 1 - c.rival : c.rival;
     const bool alone = traffic_.started == traffic_.ended + 1 && chosen_ == ended_;
     choice.traffic = alone ? traffic_.started : 0;
@@ -109,7 +110,7 @@ RivalChoices::Choice RivalChoices::choose(int channel, const Call& call, Collect
   }
   if (decides()) {
     const std::size_t at = call.number % (2 * shm::kSlots);
-    state.ran[at] = {of, choice.rival};
+    state.ran[at] = {in_trial ? of : kClasses, choice.rival};  // other calls may begin before all ranks have
     words(node_.rank(), channel).decisions[at] = fixed ? 0 : decide(channel, of);
   }
   if (!fixed) choice.started = now();

@@ -107,8 +107,8 @@ class RivalChoices {
   // Whether all calls before this one have chosen.
   bool is_turn(int channel, std::uint64_t number) const { return channel_of(channel).next == number; }
   bool waits(int channel, std::uint64_t number) const { return channel_of(channel).next < number; }
-  // Whether choose() will return `staged` for this call unless it is `mapped`. Known before other ranks begin
-  // the call, but not while an earlier call has to choose.
+  // Whether choose() will return `staged` for this call unless it is `mapped`; in turn, before other ranks
+  // have begun the call.
   bool runs_staged(int channel, const Call& call, Collective collective);
   // Returns the rival to run; called in turn, when all ranks have begun the call or runs_staged(). `first`:
   // the rival before anything was measured. `fixed`: runs `first` without measuring. The result goes to
@@ -141,7 +141,7 @@ class RivalChoices {
     std::uint8_t trial = 0;  // calls left of a trial
   };
   struct Ran {
-    std::uint32_t of = kClasses;  // kClasses: not measured
+    std::uint32_t of = kClasses;  // kClasses: not in a trial
     int rival = 0;
   };
   struct ChannelState {

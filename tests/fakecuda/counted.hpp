@@ -72,7 +72,8 @@ inline cudaGraphExec_t capture(PeerRank& self, const InFlight& it, cudaStream_t 
 
 // Called on every rank. Both slots have been used before, group memory is mapped, results are checked.
 inline BothCounts count_all_reduce(PeerRank& self, const CountedCall& call) {
-  const Tuning tuning{.staging_bytes = ipc::kStagingBytes, .in_place = true};
+  const Tuning tuning{
+      .staging_bytes = ipc::kStagingBytes, .shortest_chunk = ipc::kStagingBytes, .in_place = true};
   const Call all_reduce{find_algorithm(Collective::AllReduce, call.algorithm),
                         self.size,
                         call.count,

@@ -22,8 +22,9 @@ struct Policy {
         rival = decisions[at]->rival;
         trial = decisions[at]->trial ? 2 * RivalTrials::kRounds : 0;
       }
-      trials.add(ran[at], times[at], clean);
+      if (in_trial[at]) trials.add(ran[at], times[at], clean);
     }
+    in_trial.push_back(trial > 0);
     const int runs = trial > 0 && RivalTrials::runs_other(--trial) ? 1 - rival : rival;
     ran.push_back(runs);
     times.push_back(time(runs));
@@ -37,6 +38,7 @@ struct Policy {
   int rival, trial = 2 * RivalTrials::kRounds;
   std::vector<int> ran;
   std::vector<std::uint64_t> times;
+  std::vector<bool> in_trial;
   std::vector<std::optional<RivalTrials::Decision>> decisions;
 };
 

@@ -122,12 +122,15 @@ std::uint64_t SharedSteps::reach_bits() {
   if (!schedule_->staged) return chooses_by_reach() ? shm::kMappedBit | shm::kCopiedBit : 0;
   if (is_open()) return shm::kMappedBit | shm::kCopiedBit;
   const RivalChoices::Call& rivals = binding_.rivals;
+  const bool can_copy = node_.reach() == Reach::All;
   // Without this rank's memory, all choose the rival for ordinary memory, whatever the others' bits.
-  is_settled_ = rivals.choices && rivals.choices->runs_staged(channel_, rivals, binding_.call.collective);
-  if (is_settled_) return shm::kCopiedBit;
+  is_decided_ = !chooses_by_reach() &&
+                (!rivals.choices ||
+                 (rivals.choices->is_turn(channel_, rivals.number) &&
+                  (!can_copy || rivals.choices->runs_staged(channel_, rivals, binding_.call.collective))));
+  if (is_decided_) return can_copy ? shm::kCopiedBit : 0;
   // A system call of 2 us, made only where there is a choice.
-  const bool copied = (rivals.choices || chooses_by_reach()) && node_.reach() == Reach::All &&
-                      shm::NodeMemory::is_copied(binding_.input, binding_.output);
+  const bool copied = can_copy && shm::NodeMemory::is_copied(binding_.input, binding_.output);
   return copied ? shm::kCopiedBit : 0;
 }
 
@@ -135,8 +138,10 @@ std::uint64_t SharedSteps::reach_bits() {
 bool SharedSteps::agree() {
   const RivalChoices::Call& rivals = binding_.rivals;
   bool all = true;
-  if (is_settled_) {
-    choice_ = rivals.choices->choose(channel_, rivals, binding_.call.collective, 1, false, false);
+  if (is_decided_) {
+    if (rivals.choices)
+      choice_ = rivals.choices->choose(channel_, rivals, binding_.call.collective, 1, false,
+                                       node_.reach() != Reach::All);
     schedule_ = schedule_->staged.get();
     return true;
   }

@@ -93,8 +93,8 @@ class SharedSteps {
   RivalChoices::Choice choice_;
   int missing_ = -1;
   Doorbell bell_;  // if a rank is missing
-  // Settled: `staged`, without the others' word.
-  bool is_settled_ = false, notified_ = false, begun_ = false;
+  // Decided: `staged`, whatever the other ranks say.
+  bool is_decided_ = false, notified_ = false, begun_ = false;
 };
 
 }  // namespace mpi_gdr
