@@ -5,9 +5,6 @@
 #include <sys/socket.h>
 
 #include <cstdlib>
-#include <string>
-#include <string_view>
-#include <vector>
 
 extern char** environ;
 

@@ -8,9 +8,9 @@
 #include <map>
 
 #include "bootstrap/host.hpp"
-#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/shared_memory.hpp"
 #include "common/error.hpp"
+#include "common/record.hpp"
 
 namespace mpi_gdr {
 namespace {

@@ -12,8 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <future>
-#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -259,18 +257,12 @@ void PmiServer::abort_job(const std::string& line) {
   const std::string text =
       "rank " + std::to_string(options_.rank) + " called MPI_Abort with code " + code_text;
   report(options_.rank, text);
-  auto noted = std::make_shared<std::promise<void>>();
-  quiet_thread("mpigdr-abort", [this, text, noted] {
-    try {
-      std::unique_lock lock(announce_mutex_);
-      const auto announce = announce_;
-      lock.unlock();
-      announce ? announce(text) : options_.store->set(options_.abort_key, text);
-    } catch (const std::exception&) {
-    }
-    noted->set_value();
-  }).detach();
-  noted->get_future().wait_for(std::chrono::seconds(3));
+  run_apart("mpigdr-abort", [this, text] {
+    std::unique_lock lock(announce_mutex_);
+    const auto announce = announce_;
+    lock.unlock();
+    announce ? announce(text) : options_.store->set(options_.abort_key, text);
+  }).wait_for(std::chrono::seconds(3));
   unlink_mpich_shared_memory();
   ::_exit(code);
 }

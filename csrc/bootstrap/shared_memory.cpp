@@ -1,7 +1,6 @@
 #include "bootstrap/shared_memory.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 

@@ -16,8 +16,6 @@ BadSignature::BadSignature(const std::string& key)
                                    "' in the store is not signed with this launch's secret: "
                                    "is MPI_GDR_SECRET equal on all ranks?") {}
 
-Signer::Signer(std::string_view secret) : secret_(secret) {}
-
 Signer& Signer::of_launch() {
   static auto& leaked = *new Signer(Env::get().secret);
   return leaked;

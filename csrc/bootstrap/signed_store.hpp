@@ -25,7 +25,7 @@ class BadSignature : public Error {
 // Thread-safe.
 class Signer {
  public:
-  explicit Signer(std::string_view secret);
+  explicit Signer(std::string_view secret) : secret_(secret) {}
   // The process's signer, with the secret of its environment. Throws InvalidUsage if the secret is malformed.
   static Signer& of_launch();
 

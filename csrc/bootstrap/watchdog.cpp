@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <future>
-#include <memory>
 #include <utility>
 
 #include "bootstrap/shared_memory.hpp"
@@ -125,19 +123,13 @@ void Watchdog::run(Deadline deadline) {
   announce(" has not returned by its deadline", kExitStuck);
   if (details_) {
     // The store may be what hangs: query it from a thread that can be abandoned.
-    auto answer = std::make_shared<std::promise<std::string>>();
-    auto future = answer->get_future();
-    quiet_thread("mpigdr-details", [answer, details = details_] {
-      try {
-        answer->set_value(details());
-      } catch (const std::exception& e) {
-        answer->set_value(std::string("no details: ") + e.what());
-      }
-    }).detach();
-    if (future.wait_for(std::chrono::seconds(3)) == std::future_status::ready)
-      report(rank_, future.get());
-    else
-      report(rank_, "the store does not answer either");
+    try {
+      auto answer = run_apart("mpigdr-details", details_);
+      const bool known = answer.wait_for(std::chrono::seconds(3)) == std::future_status::ready;
+      report(rank_, known ? answer.get() : "the store does not answer either");
+    } catch (const std::exception& e) {
+      report(rank_, std::string("no details: ") + e.what());
+    }
   }
   unlink_mpich_shared_memory();
   ::_exit(kExitStuck);

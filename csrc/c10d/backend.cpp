@@ -4,8 +4,6 @@
 #include <iterator>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "c10d/errors.hpp"
-#include "c10d/memory.hpp"
 #include "c10d/tensors.hpp"
 #include "c10d/timeouts.hpp"
 #include "common/error.hpp"
@@ -321,8 +319,6 @@ void MpiBackend::waitForPendingWorks() {
            " s after the last of them ended; that is the timeout of group ", group_->name());
   });
 }
-
-std::shared_ptr<c10::Allocator> MpiBackend::getMemAllocator() { return group_allocator(); }
 
 at::Tensor MpiBackend::allocateTensor(long size, at::TensorOptions options) {
   // The free function: no other rank runs this call.

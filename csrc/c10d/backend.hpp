@@ -13,6 +13,7 @@
 #include "c10d/completion_hooks.hpp"
 #include "c10d/errors.hpp"
 #include "c10d/hooks.hpp"
+#include "c10d/memory.hpp"
 #include "c10d/profile.hpp"
 #include "c10d/tensor_call.hpp"
 #include "c10d/this_job.hpp"
@@ -35,7 +36,7 @@ class MpiBackend : public c10d::Backend {
 
   const std::string getBackendName() const override { return kBackendName; }
   // A copy: for a split c10d writes the child's name and timeout into it.
-  OptionsPtr getBackendOptions() override;
+  OptionsPtr getBackendOptions() override { return c10::make_intrusive<Options>(*options_); }
   c10::intrusive_ptr<Options> options() const { return options_; }
   void setTimeout(std::chrono::milliseconds timeout) override;
   // The algorithm that the collective would run, "ring". Throws ValueError for an illegal spec.
@@ -91,7 +92,7 @@ class MpiBackend : public c10d::Backend {
   void waitForPendingWorks() override;
   void enableCollectivesTiming() override { timed_.store(true, std::memory_order_relaxed); }
 
-  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  std::shared_ptr<c10::Allocator> getMemAllocator() override { return group_allocator(); }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   // A device with an index is an accelerator; the CPU has none.
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
@@ -175,7 +176,7 @@ class MpiBackend : public c10d::Backend {
   std::vector<int> members_here(const Topology* inside) const;
   // The memory that these ranks share for their devices, or for NCCL. Throws System if they share none.
   ipc::Areas areas(const std::vector<int>& members, bool of_library) const;
-  bool all_ranks_agree(bool own);                 // blocks
+  bool all_ranks_agree(bool own) { return first_reason(own ? "" : "no").empty(); }  // blocks
   bool all_empty_caches(const TensorCall& call);  // torch's, of device memory; blocks
   // "rank 2: ..." of the first rank whose reason is not empty, cut to 239 bytes; "": none. Blocks.
   std::string first_reason(const std::string& own);

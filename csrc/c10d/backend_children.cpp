@@ -9,8 +9,6 @@
 
 namespace mpi_gdr::torch_binding {
 
-MpiBackend::OptionsPtr MpiBackend::getBackendOptions() { return c10::make_intrusive<Options>(*options_); }
-
 MpiBackend::BackendPtr MpiBackend::find_child(const c10d::Store* store) {
   std::lock_guard lock(mutex_);
   BackendPtr found;

@@ -38,8 +38,6 @@ void report_messages(const std::string& group, const TensorCall& call, const std
 
 }  // namespace
 
-bool MpiBackend::all_ranks_agree(bool own) { return first_reason(own ? "" : "no").empty(); }
-
 // Ranks of one device take memory from each other: all empty their caches before any tries again.
 bool MpiBackend::all_empty_caches(const TensorCall& call) {
   bool emptied = true;

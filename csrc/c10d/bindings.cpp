@@ -277,7 +277,7 @@ PYBIND11_MODULE(_C, m) {
         "the first call; blocks until all members have called it. `world_*` describe the default group if "
         "another backend created it.");
   m.def("init_mpi_from_launcher", translating(+[](int rank, int size, double timeout_seconds) {
-          this_job().start_from_launcher(rank, size, bounded_seconds(timeout_seconds));
+          this_job().start_from_launcher(rank, size, bounded(std::chrono::duration<double>(timeout_seconds)));
         }),
         py::arg("rank"), py::arg("size"), py::arg("timeout_seconds"), release(),
         "Initialises MPI in a process that an MPI launcher started, without a store.");

@@ -85,10 +85,10 @@ DeviceLibrary* device_library(c10::DeviceType type) {
   return loaded ? loaded->devices : nullptr;
 }
 
-bool serves_devices(c10::DeviceType type) {
-  DeviceLibrary* const library = device_library(type);
+bool serves_device(c10::Device where) {
+  DeviceLibrary* const library = device_library(where.type());
   std::string why;
-  return library && library->device_count(why) > 0;
+  return library && std::max<int>(where.index(), 0) < library->device_count(why);
 }
 
 void warn_of_fallback(c10::DeviceType type, bool sparse) {

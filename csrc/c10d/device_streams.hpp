@@ -21,8 +21,9 @@ namespace mpi_gdr::torch_binding {
 
 // Null: no library serves this type. Loaded at the first call.
 DeviceLibrary* device_library(c10::DeviceType type);
-// False if the library finds no device: the driver may be too old for it, though not for torch.
-bool serves_devices(c10::DeviceType type);
+// False if the library does not find it: the driver may be too old for it, though not for torch. No index:
+// some device of the type.
+bool serves_device(c10::Device where);
 // Logs once a process why a tensor uses the host fallback: a warning unless MPI_GDR_CUDA=off.
 void warn_of_fallback(c10::DeviceType type, bool sparse);
 // Why CUDA_DEVICE_MAX_CONNECTIONS is too small for our streams and one of the program; "": it is not.

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "common/error.hpp"
@@ -11,10 +12,26 @@
 namespace mpi_gdr::torch_binding {
 
 // InvalidUsage: ValueError; NotImplemented: NotImplementedError; else torch.distributed.DistBackendError.
-[[noreturn]] void rethrow_for_torch(const Error& error);
+[[noreturn]] inline void rethrow_for_torch(const Error& error) {
+  const std::string text = std::string("mpi-gdr: ") + error.what();
+  if (error.code() == ErrorCode::InvalidUsage) C10_THROW_ERROR(ValueError, text);
+  if (error.code() == ErrorCode::NotImplemented) C10_THROW_ERROR(NotImplementedError, text);
+  C10_THROW_ERROR(DistBackendError, text);
+}
 
 // For Futures. Other exceptions and null pass unchanged.
-std::exception_ptr translate(std::exception_ptr error);
+inline std::exception_ptr translate(std::exception_ptr error) {
+  if (!error) return error;
+  try {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      rethrow_for_torch(e);
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
 
 template <typename F>
 decltype(auto) with_torch_errors(F&& f) {

@@ -5,7 +5,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -74,13 +73,6 @@ class DeviceGroupAllocator final : public c10::Allocator {
   Device& device_;
 };
 
-bool served_device(c10::Device where) {
-  if (where.type() != at::getAccelerator()) return false;
-  DeviceLibrary* const library = device_library(where.type());
-  std::string why;
-  return library && std::max<int>(where.index(), 0) < library->device_count(why);
-}
-
 c10::Allocator* device_group_allocator(c10::Device where) {  // leaked, as the host's
   static std::mutex mutex;
   static auto& made = *new std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, c10::Allocator*>;
@@ -103,7 +95,7 @@ bool has_device_memory(c10::DeviceIndex index) {
   const Env& env = Env::get();
   if (!env.device_sharing || env.device_group_memory == std::uint64_t{0}) return false;
   const std::optional<c10::DeviceType> type = at::getAccelerator();
-  return type && served_device(c10::Device(*type, index));
+  return type && serves_device(c10::Device(*type, index));
 }
 
 at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options) {
@@ -111,7 +103,7 @@ at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options) 
   c10::Allocator* allocator = nullptr;
   if (options.device().is_cpu()) {
     allocator = group_allocator().get();
-  } else if (served_device(options.device())) {
+  } else if (options.device().type() == at::getAccelerator() && serves_device(options.device())) {
     // torch opens the device and resolves its index.
     allocator = device_group_allocator(at::empty({0}, options).device());
   } else {

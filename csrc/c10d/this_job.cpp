@@ -16,7 +16,7 @@ namespace {
 
 Accelerator accelerator() {
   const std::optional<c10::DeviceType> type = at::getAccelerator();
-  return {type.has_value(), type && serves_devices(*type)};
+  return {type.has_value(), type && serves_device(c10::Device(*type))};
 }
 
 void check_interrupt() {

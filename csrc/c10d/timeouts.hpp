@@ -22,10 +22,6 @@ std::chrono::milliseconds bounded(std::chrono::duration<Rep, Period> timeout) {
   return fits ? std::chrono::duration_cast<std::chrono::milliseconds>(timeout) : kLongestTimeout;
 }
 
-inline std::chrono::milliseconds bounded_seconds(double seconds) {
-  return bounded(std::chrono::duration<double>(seconds));
-}
-
 // Throws InvalidUsage below 1 ms.
 template <typename Rep, typename Period>
 std::chrono::milliseconds group_timeout(std::chrono::duration<Rep, Period> timeout) {

@@ -70,8 +70,6 @@ void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> ep
         [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this)] { self->settle(); });
 }
 
-void MpiWork::add_outputs(at::TensorList outputs) { outputs_.append(outputs.begin(), outputs.end()); }
-
 Operation& MpiWork::operation(const char* what) const {
   if (!operation_)
     with_torch_errors([&] {
@@ -151,8 +149,6 @@ std::vector<at::Tensor> MpiWork::result() {
   std::lock_guard lock(future_mutex_);
   return at::TensorList(outputs_).vec();
 }
-
-void MpiWork::synchronize() { wait(); }
 
 bool MpiWork::wait_on_device(const Operation& op, std::chrono::milliseconds timeout) {
   const bool failed = op.group().failed() || (op.finished() && op.error());

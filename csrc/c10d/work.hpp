@@ -34,7 +34,8 @@ class MpiWork : public c10d::Work {
   void drop() { open_.store(false, std::memory_order_release); }
   // All keys that getCompletionKey() has returned in the block, read before bind().
   std::vector<uint64_t> completion_keys() const { return {completion_keys_.begin(), completion_keys_.end()}; }
-  void add_outputs(at::TensorList outputs);  // of an operation that joins the block
+  // Of an operation that joins the block.
+  void add_outputs(at::TensorList outputs) { outputs_.append(outputs.begin(), outputs.end()); }
 
   // The next three include epilogues: a failed copy back is a failure.
   bool isCompleted() override;
@@ -42,7 +43,7 @@ class MpiWork : public c10d::Work {
   std::exception_ptr exception() const override;
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
-  void synchronize() override;
+  void synchronize() override { wait(); }
   // Blocks until the data is there; throws the operation's error, each time. As with NCCL, `timeout` fails
   // the group; without it and MPI_GDR_BLOCKING_WAIT only the current stream waits on a served device.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "schedule/schedule.hpp"
-#include "schedule/spec.hpp"
 
 namespace mpi_gdr {
 

@@ -1,5 +1,6 @@
 // All-gather after Bruck (Bruck et al., see build.hpp). Scratch n holds the blocks in rank order, this rank's
-// block first: each message is contiguous, but a rotation at the end copies n.
+// block first: each message is contiguous, but a rotation at the end copies n. An all-reduce of short inputs
+// gathers all inputs in the same way, in scratch p n, and folds them in one pass, in rank order.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {
@@ -37,6 +38,31 @@ void all_gather_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   writer.copy(blocks.at(Buffer::Output, rank), input);
   writer.copy(blocks.run(Buffer::Output, rank + 1, p - rank - 1), stretch(1, p - rank - 1));
   writer.copy(blocks.run(Buffer::Output, 0, rank), stretch(p - rank, rank));
+}
+
+void all_reduce_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
+  const int p = spec.size, rank = spec.rank;
+  writer.lane();
+  const Slice input{Buffer::Input, 0, spec.count};
+  const Contribution contribution(writer, spec);
+  contribution.scale(input);
+  const Slice own = contribution.at(input);
+  const Slice all = writer.scratch(spec.count * static_cast<std::uint64_t>(p));
+  const auto stretch = [&](int first, int number) {
+    return Slice{Buffer::Scratch, all.offset + static_cast<std::uint64_t>(first) * spec.count,
+                 static_cast<std::uint64_t>(number) * spec.count};
+  };
+  for (int distance = 1; distance < p; distance *= 2) {
+    const int number = std::min(distance, p - distance);
+    writer.round();
+    writer.recv(wrap(rank + distance, p), stretch(distance, number));
+    writer.send(wrap(rank - distance, p), distance == 1 ? own : stretch(0, number));
+    if (distance == 1 && p > 2) writer.copy(stretch(0, 1), own);
+  }
+  std::vector<Slice> sources;
+  for (int r = 0; r < p; ++r) sources.push_back(r == rank ? own : stretch(wrap(r - rank, p), 1));
+  writer.round();
+  writer.reduce({Buffer::Output, 0, spec.count}, sources, final_scale(spec.op));
 }
 
 }  // namespace mpi_gdr::collectives

@@ -1,7 +1,6 @@
 #include "collectives/collectives.hpp"
 
 #include <limits>
-#include <string>
 
 #include "collectives/build.hpp"
 #include "common/error.hpp"

@@ -1,11 +1,25 @@
-// Gather and scatter along a binomial tree (Thakur et al., see build.hpp): the blocks of a subtree travel as
-// one message; scratch up to n/2, none on the root. A subtree that wraps around after rank p-1 is two
-// messages at the root, because its blocks are not contiguous there.
+// Broadcast, gather and scatter along a binomial tree (Thakur et al., see build.hpp). The blocks of a subtree
+// travel as one message; scratch up to n/2, none on the root. A subtree that wraps around after rank p-1 is
+// two messages at the root, because its blocks are not contiguous there.
 #include <ranges>
 
 #include "collectives/binomial.hpp"
 
 namespace mpi_gdr::collectives {
+
+void broadcast_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
+  writer.one_way();
+  writer.lane();
+  const Slice data{Buffer::Output, 0, spec.count};
+  const BinomialTree tree(spec);
+  if (tree.relative != 0) {
+    writer.round();
+    writer.recv(tree.parent, data);
+  }
+  writer.round();
+  for (const BinomialTree::Child& child : std::views::reverse(tree.children))  // the deepest subtree first
+    writer.send(child.rank, data);
+}
 
 void gather_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();

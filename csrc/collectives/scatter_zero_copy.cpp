@@ -1,4 +1,6 @@
-// Gather and scatter inside a node: both ranks of a block copy a part of it, the root the smaller one.
+// Broadcast, gather and scatter inside a node. In a broadcast the root writes 1/p of the data to each rank,
+// which copies the rest from the root. Both ranks of another block copy a part of it, the root the smaller
+// one.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {
@@ -27,6 +29,20 @@ void copy_blocks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tunin
 }
 
 }  // namespace
+
+void broadcast_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  const auto p = static_cast<std::uint64_t>(spec.size);
+  const Slice whole{Buffer::Output, 0, spec.count};
+  const Slice pushed = piece(whole, p, 0);
+  const Slice pulled{Buffer::Output, pushed.count, spec.count - pushed.count};
+  barrier_with_root(writer, spec, Way::Both);
+  if (spec.rank == spec.root) {
+    copy_to_all(writer, pushed, pushed, spec, tuning);
+  } else {
+    copy_in_tiles(writer, pulled, of(pulled, spec.root), spec, tuning);
+  }
+  barrier_with_root(writer, spec, Way::Both);
+}
 
 void gather_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   copy_blocks(writer, spec, tuning, true);

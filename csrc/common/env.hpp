@@ -2,7 +2,6 @@
 // throw InvalidUsage naming the variable.
 #pragma once
 
-#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <optional>

@@ -1,4 +1,4 @@
-// The exceptions of the C++ side. c10d/errors.cpp maps their codes to Python exceptions.
+// The exceptions of the C++ side. c10d/errors.hpp maps their codes to Python exceptions.
 #pragma once
 
 #include <cstddef>

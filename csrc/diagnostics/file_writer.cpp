@@ -4,9 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
+#include <future>
 #include <new>
 #include <utility>
 
@@ -53,17 +52,12 @@ std::string replace_file(const std::string& path, const std::string& content, Fo
 FileWriter::Result FileWriter::write(const std::string& path, std::function<std::string()> content,
                                      std::chrono::milliseconds patience, FolderUse use) const {
   Result result{path, ""};
-  struct Shared {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-    std::string problem;
-  };
   try {
     // Groups may fail one after the other on the progress thread, which must not wait for each.
     if (state_->late.load(std::memory_order_relaxed)) patience = std::chrono::milliseconds(0);
-    auto shared = std::make_shared<Shared>();
-    quiet_thread("mpigdr-file", [shared, content = std::move(content), state = state_, path, use] {
+    const auto outcome = std::make_shared<std::promise<std::string>>();
+    std::future<std::string> written = outcome->get_future();
+    quiet_thread("mpigdr-file", [outcome, content = std::move(content), state = state_, path, use] {
       std::string problem;
       try {
         std::lock_guard one_at_a_time(state->writing);
@@ -73,17 +67,16 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
       } catch (const std::exception& e) {
         problem = e.what();
       }
-      std::lock_guard lock(shared->mutex);
-      state->late.store(false, std::memory_order_relaxed);
-      shared->problem = std::move(problem);
-      shared->done = true;
-      shared->changed.notify_all();
+      outcome->set_value(std::move(problem));
+      state->late.store(false, std::memory_order_release);
     }).detach();
-    std::unique_lock lock(shared->mutex);
-    if (shared->changed.wait_for(lock, patience, [&] { return shared->done; })) {
-      result.problem = shared->problem;
+    if (written.wait_for(patience) != std::future_status::ready)
+      state_->late.store(true, std::memory_order_release);
+    // Again: it may have ended before it was late.
+    if (written.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+      state_->late.store(false, std::memory_order_relaxed);
+      result.problem = written.get();
     } else {
-      state_->late.store(true, std::memory_order_relaxed);
       result.problem = "writing " + result.path + " is slow; it continues in the background";
     }
   } catch (const std::exception& e) {  // out of memory, or no thread could be created

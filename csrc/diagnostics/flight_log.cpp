@@ -9,8 +9,6 @@ FlightLog::FlightLog(std::size_t capacity)
       offset_(to_nanoseconds(std::chrono::system_clock::now()) - to_nanoseconds(Clock::now())),
       slots_(new Slot[capacity_]) {}
 
-std::int64_t FlightLog::nanoseconds(Clock::time_point t) const { return to_nanoseconds(t) + offset_; }
-
 std::uint32_t FlightLog::add_group(GroupInfo group) {
   std::lock_guard lock(groups_mutex_);
   const std::string name = group.name;

@@ -3,7 +3,6 @@
 // are not tracked. Slots are allocated up front; records allocate only for CallDetail::text and errors.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -108,7 +107,7 @@ class FlightLog {
   Snapshot snapshot() const;
 
   // Monotonic nanoseconds since the epoch.
-  std::int64_t nanoseconds(Clock::time_point t) const;
+  std::int64_t nanoseconds(Clock::time_point t) const { return to_nanoseconds(t) + offset_; }
 
  private:
   struct Slot {

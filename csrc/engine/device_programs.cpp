@@ -27,16 +27,6 @@ ProgramFactory::~ProgramFactory() {
   if (library_) keep_until_exit(std::move(library_));
 }
 
-std::shared_ptr<const ipc::DeviceNode> ProgramFactory::share_devices(
-    std::shared_ptr<const ipc::DeviceNode> node) {
-  return std::exchange(device_node_, std::move(node));
-}
-
-std::shared_ptr<nccl::Communicator> ProgramFactory::share_library(
-    std::shared_ptr<nccl::Communicator> communicator) {
-  return std::exchange(library_, std::move(communicator));
-}
-
 void ProgramFactory::check_device(const Device& shared, const CollectiveSpec& spec,
                                   const StreamTarget& target) const {
   if (&shared != &target.device)

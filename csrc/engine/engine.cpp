@@ -33,8 +33,6 @@ std::shared_ptr<Engine> Engine::create(EngineOptions options) {
           }};
 }
 
-Engine::Engine(EngineOptions options) : options_(std::move(options)) {}
-
 void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
   bool begun = false;

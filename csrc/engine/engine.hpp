@@ -99,7 +99,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const Traffic& traffic() const { return progress_.traffic(); }
 
  private:
-  explicit Engine(EngineOptions options);
+  explicit Engine(EngineOptions options) : options_(std::move(options)) {}
   void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;  // not with the role
   void fail_for_waiter(Operation& operation, ErrorCode code);  // for a waiter, even if the role is stuck
 

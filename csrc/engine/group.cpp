@@ -10,8 +10,6 @@
 #include "common/memory_reserve.hpp"
 #include "common/recycled.hpp"
 #include "engine/engine.hpp"
-#include "engine/join_execution.hpp"
-#include "execution/device/gate.hpp"
 
 namespace mpi_gdr {
 namespace {
@@ -27,6 +25,26 @@ GroupInfo info_of(const GroupOptions& options, int size) {
   }
   return info;
 }
+
+// Joins messages and collectives issued together: two channels, one Work. advance() waits for `other` and
+// throws the error of `other`. The engine fails and abandons `other` as an operation of its own.
+class JoinExecution : public Execution {
+ public:
+  explicit JoinExecution(OperationPtr other) : other_(std::move(other)) {}
+  bool advance() override {
+    if (!other_->finished()) return false;
+    if (other_->error()) std::rethrow_exception(other_->error());
+    ++rounds_done_;
+    return true;
+  }
+  std::vector<int> pending_peers() const override {
+    return other_->finished() ? std::vector<int>{} : other_->pending_peers();
+  }
+  void abandon() noexcept override {}
+
+ private:
+  const OperationPtr other_;
+};
 
 }  // namespace
 
@@ -275,20 +293,20 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
 void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   std::unique_lock lock(issue_mutex_);
   notify_on_failure(Notified::Devices, node);
-  std::shared_ptr<const void> before = programs_.share_devices(std::move(node));
+  programs_.share_devices(node);
   lock.unlock();  // releasing the previous one may take long
-  if (before && (failed() || programs_.captured())) keep_until_exit(std::move(before));
+  if (node && (failed() || programs_.captured())) keep_until_exit(std::move(node));
 }
 
 void Group::share_library(std::shared_ptr<nccl::Communicator> communicator) {
   std::unique_lock lock(issue_mutex_);
   const ipc::NodeFlags* const flags = communicator ? &communicator->node() : nullptr;
   notify_on_failure(Notified::Library, {communicator, flags});
-  const std::shared_ptr<nccl::Communicator> before = programs_.share_library(std::move(communicator));
+  programs_.share_library(communicator);  // from now on the previous one
   lock.unlock();
   // The other ranks may be gone, and the end of a communicator waits for them.
-  if (before && failed()) before->abort();
-  if (before && programs_.captured_by_library()) keep_until_exit(before);
+  if (communicator && failed()) communicator->abort();
+  if (communicator && programs_.captured_by_library()) keep_until_exit(std::move(communicator));
 }
 
 bool Group::by_library(const std::vector<Call>& calls) const {

@@ -1,7 +1,5 @@
 #include "engine/group_state.hpp"
 
-#include <algorithm>
-
 namespace mpi_gdr {
 namespace {
 

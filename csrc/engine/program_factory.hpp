@@ -85,8 +85,9 @@ class ProgramFactory {
   bool captured_by_library() const { return captured_by_.load(std::memory_order_acquire) != nullptr; }
   void release_replays() const noexcept;  // replays end, with undefined results; any thread
 
-  std::shared_ptr<const ipc::DeviceNode> share_devices(std::shared_ptr<const ipc::DeviceNode> node);
-  std::shared_ptr<nccl::Communicator> share_library(std::shared_ptr<nccl::Communicator> communicator);
+  // Exchange the argument with the one in use.
+  void share_devices(std::shared_ptr<const ipc::DeviceNode>& node) { device_node_.swap(node); }
+  void share_library(std::shared_ptr<nccl::Communicator>& communicator) { library_.swap(communicator); }
 
  private:
   bool has_native(const CollectiveSpec& spec) const {

@@ -4,11 +4,6 @@
 
 namespace mpi_gdr {
 
-std::byte* target_address(const Slice& slice, const Binding& binding) {
-  MPI_GDR_CHECK(slice.buffer != Buffer::Input);
-  return const_cast<std::byte*>(source_address(slice, binding));
-}
-
 ReduceArgs element_args(const Step& step, const Binding& binding) {
   ReduceArgs args;
   args.dtype = binding.dtype;

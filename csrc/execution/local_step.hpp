@@ -24,9 +24,6 @@ inline const std::byte* source_address(const Slice& slice, const Binding& bindin
   return static_cast<const std::byte*>(base) + slice.offset * item_size(binding.dtype);
 }
 
-// Throws for a slice of Input, which no step may write.
-std::byte* target_address(const Slice& slice, const Binding& binding);
-
 // All of a Copy or Reduce but addresses and count. A copy that scales is a reduction of one source.
 ReduceArgs element_args(const Step& step, const Binding& binding);
 inline bool is_reduction(const Step& step, const ReduceArgs& args) {

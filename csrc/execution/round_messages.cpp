@@ -25,7 +25,8 @@ void RoundMessages::post(const Schedule& schedule, const Round& round, int lane,
     }
   };
   messages(StepKind::Recv, [&](const Slice& slice, int peer, std::size_t at, std::size_t bytes) {
-    std::byte* const data = target_address(slice, binding) + at;
+    MPI_GDR_CHECK(slice.buffer != Buffer::Input);
+    auto* const data = const_cast<std::byte*>(source_address(slice, binding)) + at;
     pending_.push_back({transport.irecv(channel_, data, bytes, peer, tag), peer, bytes, Kind::Recv});
   });
   messages(StepKind::Send, [&](const Slice& slice, int peer, std::size_t at, std::size_t bytes) {

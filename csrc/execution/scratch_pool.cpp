@@ -14,8 +14,6 @@ void* allocate(std::size_t bytes) { return std::aligned_alloc(4096, (bytes + 409
 
 }  // namespace
 
-ScratchPool::~ScratchPool() { drop_kept(); }
-
 void ScratchPool::drop_kept() noexcept {
   std::lock_guard lock(mutex_);
   for (auto& [bytes, memory] : free_) std::free(memory);

@@ -14,7 +14,7 @@ class ScratchPool {
   ScratchPool() = default;
   ScratchPool(const ScratchPool&) = delete;
   ScratchPool& operator=(const ScratchPool&) = delete;
-  ~ScratchPool();
+  ~ScratchPool() { drop_kept(); }
 
   // Owns one block and returns it when destroyed, which must be before the pool. Empty for 0 bytes.
   class Block {

@@ -48,8 +48,6 @@ bool MessageExecution::advance() {
   return true;
 }
 
-std::vector<int> MessageExecution::pending_peers() const { return {call_.peer}; }
-
 bool MessageExecution::doorbell(Doorbell& bell) const {
   return pieces_.size() == 1 && transport_.doorbell(pieces_.front().request, bell);
 }
@@ -68,7 +66,5 @@ bool NativeExecution::advance() {
   ++rounds_done_;
   return true;
 }
-
-void NativeExecution::abandon() noexcept { abandon_quietly(transport_, request_); }
 
 }  // namespace mpi_gdr

@@ -19,7 +19,7 @@ class MessageExecution : public Execution {
  public:
   MessageExecution(const MessageCall& call, Transport& transport);
   bool advance() override;
-  std::vector<int> pending_peers() const override;
+  std::vector<int> pending_peers() const override { return {call_.peer}; }
   bool doorbell(Doorbell& bell) const override;
   bool uses_only_memory() const override { return transport_.messages_in_memory(); }
   void abandon() noexcept override;
@@ -45,7 +45,7 @@ class NativeExecution : public Execution {
       : collective_(collective), channel_(channel), transport_(transport) {}
   bool advance() override;
   std::vector<int> pending_peers() const override { return {}; }  // the library does not expose them
-  void abandon() noexcept override;
+  void abandon() noexcept override { abandon_quietly(transport_, request_); }
 
  private:
   const NativeCollective collective_;

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -208,18 +207,12 @@ ChoiceCache::File ChoiceCache::read_users(const std::string& key) {
     return File{"", key, {}, "the user's cache folder did not respond within a second"};
   };
   if (users_folder_hangs.load(std::memory_order_relaxed)) return late();
-  const auto read = std::make_shared<std::promise<File>>();
-  std::future<File> file = read->get_future();
   try {
-    quiet_thread("mpigdr-file", [read, key] {
-      try {
-        static const auto* const made = new ChoiceCache;
-        users_cache.store(made, std::memory_order_release);
-        read->set_value(made->read(key));
-      } catch (...) {
-        read->set_exception(std::current_exception());
-      }
-    }).detach();
+    std::future<File> file = run_apart("mpigdr-file", [key] {
+      static const auto* const made = new ChoiceCache;
+      users_cache.store(made, std::memory_order_release);
+      return made->read(key);
+    });
     if (file.wait_for(kPatience) == std::future_status::ready) return file.get();
   } catch (const std::exception& error) {  // no memory, no thread
     return {"", key, {}, error.what()};

@@ -7,7 +7,6 @@
 #include "bootstrap/host.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
-#include "diagnostics/trace.hpp"
 
 namespace mpi_gdr {
 

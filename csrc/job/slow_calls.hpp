@@ -3,12 +3,10 @@
 // sequence number, even if completed or still to come. Thread-safe; calls `announce` and `differs` unlocked.
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -3,10 +3,87 @@
 #include <new>
 
 #include "common/error.hpp"
-#include "device/cuda/cuda_queue.hpp"
+#include "device/cuda/flag_kernels.hpp"
 #include "device/cuda/launch.hpp"
+#include "device/resolved.hpp"
 
 namespace mpi_gdr {
+namespace {
+
+constexpr kernels::Families<LaunchArgs> kKernels = {
+    kernels::cuda::reduce_floats, kernels::cuda::reduce_float8, kernels::cuda::reduce_complex,
+    kernels::cuda::reduce_integers};
+
+}  // namespace
+
+// The device must outlive it. Errors and threads: cuda_device.hpp.
+class CudaQueue : public DeviceQueue {
+ public:
+  // `owned`: the destructor destroys the stream, which does not wait for its work.
+  CudaQueue(CudaDevice& device, gpu::Stream stream, bool owned)
+      : device_(device), stream_(stream), owned_(owned) {}
+  ~CudaQueue() override {
+    if (!owned_) return;
+    try {
+      const gpu::DeviceGuard guard(device_.driver_);
+      static_cast<void>(GPU(StreamDestroy)(stream_));
+    } catch (const std::exception&) {  // the process ends, and the driver has ended already
+    }
+  }
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+
+  // Use the driver's stream memory operations. Use a kernel if the driver has none, and for replays: a graph
+  // records the operations with constant values.
+  void wait_flag(const Flag* flag, std::uint64_t at_least, const Replays& replays) override {
+    const gpu::DeviceGuard guard(device_.driver_);
+    if (device_.driver_.stream_flags() && !replays.count)
+      device_.driver_.wait_flag(stream_, flag, at_least);
+    else
+      gpu::launch_wait(device_.index_, stream_, flag, at_least, replays);
+  }
+  void write_flag(Flag* flag, std::uint64_t value, const Replays& replays) override {
+    const gpu::DeviceGuard guard(device_.driver_);
+    if (device_.driver_.stream_flags() && !replays.count)
+      device_.driver_.write_flag(stream_, flag, value);
+    else
+      gpu::launch_write(device_.index_, stream_, flag, value, replays);
+  }
+  void count_replay(const Replays& replays) override {
+    const gpu::DeviceGuard guard(device_.driver_);
+    gpu::launch_count_replay(device_.index_, stream_, replays);
+  }
+  void copy(void* dst, const void* src, std::size_t bytes) override {
+    if (bytes == 0) return;
+    const gpu::DeviceGuard guard(device_.driver_);
+    GPU_CALL(device_.index_, MemcpyAsync, dst, src, bytes, GPU(MemcpyDefault), stream_);
+  }
+  // Throws InvalidUsage for more than 480 sources, and for addresses that are not aligned to the element type
+  // (complex: to its component type).
+  void reduce(const ReduceArgs& args) override { reduce(args, nullptr); }
+  void reduce(const ResolvedReduce& args) override { reduce(args.reduce, &args); }
+  void resolve(const ResolveArgs& args) override {
+    const gpu::DeviceGuard guard(device_.driver_);
+    gpu::launch_resolve(device_.index_, stream_, args);
+  }
+  void synchronize() override {
+    const gpu::DeviceGuard guard(device_.driver_);
+    GPU_CALL(device_.index_, StreamSynchronize, stream_);
+  }
+  void* native() override { return stream_; }
+
+  gpu::Stream stream() const { return stream_; }
+
+ private:
+  void reduce(const ReduceArgs& args, const ResolvedReduce* resolved) {
+    const gpu::DeviceGuard guard(device_.driver_);
+    kernels::reduce_with(kKernels, LaunchArgs{args, stream_, device_.index_, device_.most_blocks_, resolved});
+  }
+
+  CudaDevice& device_;
+  const gpu::Stream stream_;
+  const bool owned_;
+};
 
 CudaDevice::CudaDevice(int index) : driver_(index), index_(index) {
   const gpu::DeviceGuard guard(driver_);
@@ -35,8 +112,6 @@ bool CudaDevice::capturing(void* native) {
   GPU_CALL(index_, StreamIsCapturing, static_cast<gpu::Stream>(native), &status);
   return status != GPU(StreamCaptureStatusNone);
 }
-
-void CudaDevice::enter_thread() { driver_.enter_thread(); }
 
 std::string CudaDevice::identity() const {
   gpu::Properties properties;

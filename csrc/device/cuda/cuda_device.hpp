@@ -26,7 +26,7 @@ class CudaDevice : public Device {
   // `native`: a cudaStream_t of this device; also the legacy (null) or the per-thread default stream.
   std::unique_ptr<DeviceQueue> adopt(void* native) override;
   bool capturing(void* native) override;
-  void enter_thread() override;
+  void enter_thread() override { driver_.enter_thread(); }
   bool orders_remote_writes() const override { return driver_.orders_remote_writes(); }
   std::string identity() const override;
   bool takes_turns() const override { return driver_.takes_turns(); }

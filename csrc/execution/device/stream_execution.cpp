@@ -112,8 +112,6 @@ void StreamExecution::advance_lane(int lane) {
 std::vector<int> StreamExecution::pending_peers() const {
   std::vector<int> peers;
   for (const Cursor& cursor : cursors_) cursor.messages.pending_peers(peers);
-  std::sort(peers.begin(), peers.end());
-  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   return peers;
 }
 

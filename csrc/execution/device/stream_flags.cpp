@@ -1,23 +1,12 @@
 #include "execution/device/stream_flags.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/error.hpp"
+#include "common/keep_until_exit.hpp"
 
 namespace mpi_gdr {
-
-namespace {
-
-// Never frees the memory. It stays reachable, so leak checkers do not report it.
-void keep_for_good(const std::vector<std::shared_ptr<Flag[]>>& memory) {
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::shared_ptr<Flag[]>>;
-  std::lock_guard lock(mutex);
-  for (const auto& slab : memory)
-    if (std::find(kept->begin(), kept->end(), slab) == kept->end()) kept->push_back(slab);
-}
-
-}  // namespace
 
 StreamFlagPool::StreamFlagPool(Device& device, std::size_t blocks) : device_(device) {
   grow(std::max<std::size_t>(blocks, 1));
@@ -27,7 +16,7 @@ void StreamFlagPool::grow(std::size_t blocks) {
   std::shared_ptr<Flag[]> made = device_.make_flags(blocks * StreamFlags::kCount);  // may wait for the device
   std::lock_guard lock(mutex_);
   Flag* const first = made.get();
-  memory_.push_back(std::move(made));
+  memory_->push_back(std::move(made));
   for (std::size_t b = 0; b < blocks; ++b) {
     free_.push_back(blocks_.size());
     blocks_.push_back({first + b * StreamFlags::kCount, 0});
@@ -63,7 +52,7 @@ void StreamFlagPool::release(const StreamFlags& flags) {
 
 void StreamFlagPool::leak() {
   std::lock_guard lock(mutex_);
-  keep_for_good(memory_);
+  if (!std::exchange(leaked_, true)) keep_until_exit(memory_);
 }
 
 std::size_t StreamFlagPool::blocks() const {

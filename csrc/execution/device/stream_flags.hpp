@@ -69,7 +69,9 @@ class StreamFlagPool {
   Device& device_;
   std::mutex growing_;        // held while allocating; taken before mutex_
   mutable std::mutex mutex_;  // guards all below; not held while waiting for the device
-  std::vector<std::shared_ptr<Flag[]>> memory_;
+  using Memory = std::vector<std::shared_ptr<Flag[]>>;
+  const std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
+  bool leaked_ = false;
   std::vector<Block> blocks_;
   std::vector<std::size_t> free_;  // indices into blocks_
 };

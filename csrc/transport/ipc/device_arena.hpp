@@ -67,7 +67,6 @@ class DeviceArena {
   };
   // The location of [memory, memory + bytes), if it is in one segment. Lock-free.
   std::optional<Location> find(const void* memory, std::size_t bytes) const;
-  std::uint64_t limit() const { return limit_; }
   std::size_t reserved() const;  // bytes of all segments
   std::size_t in_use() const;    // bytes of all allocated blocks
 

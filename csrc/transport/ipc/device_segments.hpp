@@ -5,7 +5,6 @@
 // Threads: the caller serialises all but part(). Other ranks write there at any time.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>

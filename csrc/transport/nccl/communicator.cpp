@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <future>
 #include <list>
 #include <map>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -145,18 +143,11 @@ Communicator::~Communicator() {
   Comm* const last = comm_.load(std::memory_order_acquire);
   if (!last || aborted_.load(std::memory_order_acquire)) return;
   // It may wait for other ranks, so this rank does not wait for it for long.
-  const auto ended = std::make_shared<std::promise<void>>();
   try {
-    quiet_thread("mpigdr-nccl", [ended, &library = library_, &device = device_, last] {
-      try {
-        device.enter_thread();
-        library.CommDestroy(last);
-      } catch (const std::exception&) {
-        // The device has failed, or its runtime has ended: it stays.
-      }
-      ended->set_value();
-    }).detach();
-    ended->get_future().wait_for(std::chrono::seconds(2));
+    run_apart("mpigdr-nccl", [&library = library_, &device = device_, last] {
+      device.enter_thread();  // throws if the device has failed, or its runtime has ended: it stays
+      library.CommDestroy(last);
+    }).wait_for(std::chrono::seconds(2));
   } catch (const std::exception&) {
     // No thread: it stays.
   }

@@ -9,8 +9,6 @@
 #include <array>
 #include <atomic>
 #include <iterator>
-#include <memory>
-#include <mutex>
 #include <utility>
 
 #include "common/error.hpp"
@@ -81,8 +79,6 @@ Arena::Arena(std::size_t limit)
   reinterpret_cast<Header*>(memory_)->nonce = nonce_;
   free_.emplace(kGrain, Free{bytes_ - kGrain, 0});
 }
-
-Arena::~Arena() { release(file_, bytes_); }
 
 void* Arena::allocate(std::size_t bytes) {
   if (bytes == 0 || bytes > bytes_ || ::getpid() != owner_) return nullptr;

@@ -27,7 +27,7 @@ class Arena {
   // The arena of this memory, this process's or one inherited by fork; or null.
   static Arena* find(const void* memory);
   explicit Arena(std::size_t limit);  // throws Error(System)
-  ~Arena();
+  ~Arena() { release(file_, bytes_); }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 

@@ -1,12 +1,15 @@
 // Matches messages and receives by MPI's rules. Used by one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <utility>
+
+#include "transport/transport.hpp"
 
 namespace mpi_gdr::shm {
 
@@ -32,13 +35,19 @@ struct Transfer {
   Transfers::iterator place;
 };
 
-void move(Transfer& transfer, Transfers& to);  // to the end of `to`
+inline void move(Transfer& transfer, Transfers& to) {  // to the end of `to`
+  to.splice(to.end(), *transfer.list, transfer.place);
+  transfer.list = &to;
+}
 inline void end(Transfer& transfer, Transfers& done) {
   transfer.done = true;
   move(transfer, done);
 }
 // The transfer with this id, usually the first; null: not in the list.
-Transfer* find(Transfers& transfers, std::uint64_t id);
+inline Transfer* find(Transfers& transfers, std::uint64_t id) {
+  const auto found = std::ranges::find(transfers, id, &Transfer::id);
+  return found == transfers.end() ? nullptr : &*found;
+}
 
 // A message that came before its receive.
 struct Unexpected {
@@ -52,11 +61,24 @@ struct Unexpected {
 class Matching {
  public:
   // The earliest receive that matches, or null.
-  Transfer* posted(int source, int tag);
+  Transfer* posted(int source, int tag) {
+    for (Transfer& receive : posted_[bucket(tag)])
+      if (receive.tag == tag && (receive.peer == source || receive.peer == kAnySource)) return &receive;
+    return nullptr;
+  }
   void post(Transfer& receive) { move(receive, posted_[bucket(receive.tag)]); }
 
   // Takes the earliest message that matches; false: none.
-  bool take(const Transfer& receive, Unexpected& message);
+  bool take(const Transfer& receive, Unexpected& message) {
+    auto& messages = unexpected_[bucket(receive.tag)];
+    const auto found = std::ranges::find_if(messages, [&](const Unexpected& m) {
+      return m.tag == receive.tag && (receive.peer == kAnySource || receive.peer == m.source);
+    });
+    if (found == messages.end()) return false;
+    message = std::move(*found);
+    messages.erase(found);
+    return true;
+  }
   void keep(Unexpected message) { unexpected_[bucket(message.tag)].push_back(std::move(message)); }
 
  private:

@@ -27,7 +27,6 @@
 #include "common/memory_file.hpp"
 #include "common/reach.hpp"
 #include "common/staging.hpp"
-#include "common/types.hpp"
 #include "transport/shm/arena.hpp"
 
 namespace mpi_gdr::shm {
