@@ -10,6 +10,7 @@
 #include "common/memory_reserve.hpp"
 #include "common/recycled.hpp"
 #include "engine/engine.hpp"
+#include "engine/join_execution.hpp"
 
 namespace mpi_gdr {
 namespace {
@@ -25,26 +26,6 @@ GroupInfo info_of(const GroupOptions& options, int size) {
   }
   return info;
 }
-
-// Joins messages and collectives issued together: two channels, one Work. advance() waits for `other` and
-// throws the error of `other`. The engine fails and abandons `other` as an operation of its own.
-class JoinExecution : public Execution {
- public:
-  explicit JoinExecution(OperationPtr other) : other_(std::move(other)) {}
-  bool advance() override {
-    if (!other_->finished()) return false;
-    if (other_->error()) std::rethrow_exception(other_->error());
-    ++rounds_done_;
-    return true;
-  }
-  std::vector<int> pending_peers() const override {
-    return other_->finished() ? std::vector<int>{} : other_->pending_peers();
-  }
-  void abandon() noexcept override {}
-
- private:
-  const OperationPtr other_;
-};
 
 }  // namespace
 
