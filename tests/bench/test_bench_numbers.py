@@ -1,5 +1,7 @@
 """The formulas and tables of `mpi-gdr bench`, without a job."""
 
+import sys
+
 import pytest
 import torch
 from support.cases import cases
@@ -176,3 +178,15 @@ def test_ticks_are_few(count):
     ticks = plot.ticks_of(range(count))
     assert ticks == sorted(set(ticks)) and len(ticks) <= 8
     assert {ticks[0], ticks[-1]} == {0, count - 1}
+
+
+def test_an_abort_of_gloo_after_its_report_is_forgiven(monkeypatch):
+    program = "import os, sys; print('{\"rows\": []}', flush=True); os.abort() if {} else sys.exit(1)"
+    for aborts, backend in ((True, "gloo"), (False, "gloo"), (True, "mpi-gdr")):
+        job = [sys.executable, "-c", program.replace("{}", str(aborts))]
+        monkeypatch.setattr(jobs.child_job, "mpi_gdr", lambda *_, job=job: job)
+        if aborts and backend == "gloo":
+            assert jobs.run_job(2, ["ddp", "--backend", backend]) == {"rows": []}
+        else:
+            with pytest.raises(SystemExit, match="ended with"):
+                jobs.run_job(2, ["ddp", "--backend", backend])
