@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <future>
 #include <new>
 #include <utility>
 
@@ -52,31 +52,31 @@ std::string replace_file(const std::string& path, const std::string& content, Fo
 FileWriter::Result FileWriter::write(const std::string& path, std::function<std::string()> content,
                                      std::chrono::milliseconds patience, FolderUse use) const {
   Result result{path, ""};
+  const auto ended = [](const Written& written, std::chrono::milliseconds patience) {
+    return written.wait_for(patience) == std::future_status::ready;
+  };
   try {
     // Groups may fail one after the other on the progress thread, which must not wait for each.
-    if (state_->late.load(std::memory_order_relaxed)) patience = std::chrono::milliseconds(0);
-    const auto outcome = std::make_shared<std::promise<std::string>>();
-    std::future<std::string> written = outcome->get_future();
-    quiet_thread("mpigdr-file", [outcome, content = std::move(content), state = state_, path, use] {
-      std::string problem;
-      try {
-        std::lock_guard one_at_a_time(state->writing);
-        problem = replace_file(path, content(), use);
-      } catch (const std::bad_alloc&) {
-        problem = "no memory";  // short enough to need no allocation
-      } catch (const std::exception& e) {
-        problem = e.what();
-      }
-      outcome->set_value(std::move(problem));
-      state->late.store(false, std::memory_order_release);
-    }).detach();
-    if (written.wait_for(patience) != std::future_status::ready)
-      state_->late.store(true, std::memory_order_release);
-    // Again: it may have ended before it was late.
-    if (written.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
-      state_->late.store(false, std::memory_order_relaxed);
+    {
+      const std::lock_guard lock(state_->mutex);
+      if (state_->late.valid() && !ended(state_->late, {})) patience = {};
+    }
+    const Written written =
+        run_apart("mpigdr-file", [content = std::move(content), state = state_, path, use]() -> std::string {
+          try {
+            const std::lock_guard one_at_a_time(state->writing);
+            return replace_file(path, content(), use);
+          } catch (const std::bad_alloc&) {
+            return "no memory";  // short enough to need no allocation
+          } catch (const std::exception& e) {
+            return e.what();
+          }
+        }).share();
+    if (ended(written, patience)) {
       result.problem = written.get();
     } else {
+      const std::lock_guard lock(state_->mutex);
+      state_->late = written;
       result.problem = "writing " + result.path + " is slow; it continues in the background";
     }
   } catch (const std::exception& e) {  // out of memory, or no thread could be created

@@ -2,9 +2,9 @@
 // and not at all while an earlier write is late. Thread-safe.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,9 +24,11 @@ class FileWriter {
                std::chrono::milliseconds patience, FolderUse use = FolderUse::Named) const;
 
  private:
+  using Written = std::shared_future<std::string>;  // the problem
   struct State {
-    std::mutex writing;             // held by the writing thread
-    std::atomic<bool> late{false};  // a write has exceeded its caller's patience, and none has ended since
+    std::mutex writing;  // held by the writing thread
+    std::mutex mutex;    // guards `late`
+    Written late;        // the last write that exceeded its caller's patience
   };
   const std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with the writing threads
 };
