@@ -237,7 +237,7 @@ class PhaseWriter {
       pieces.push_back(block(all[k]));
     return pieces;
   }
-  // carried() for each node; for each place, on node v or (v < 0) on all nodes.
+  // carried_from(): carried() by node. carried_on(): by place, on node v or (v < 0) joined over all nodes.
   std::vector<Pieces> carried_from(int place) const {
     std::vector<Pieces> all;
     for (int v = 0; v < nodes_; ++v) all.push_back(carried(v, place));
@@ -261,7 +261,7 @@ class PhaseWriter {
     const bool whole = kind_ == Phase::Kind::Library;
     cut(whole ? 1 : blocks_.smallest(), bytes(blocks_.smallest()) * others, others);
   }
-  // A leader carries more than its own block.
+  // Whether leaders of this node carry more than their own blocks.
   bool crowded() const { return ranks_ > leaders_; }
 
   void all_gather() {
@@ -298,7 +298,7 @@ class PhaseWriter {
       const Pieces sums = common(total(joined(by_node)));
       std::uint64_t at = sums[0].offset;
       int there = -1;
-      // With messages one node after the other, so that each message is one piece at sender and receiver.
+      // With messages, sums for one node after the other: a message is then one piece at both ends.
       const bool at_once = kind_ != Phase::Kind::Messages;
       for (int v = at_once ? -1 : 0; v < (at_once ? 0 : nodes_); ++v) {
         const std::vector<Pieces> some = carried_on(v);

@@ -65,7 +65,7 @@ class Group : public GroupState {
 
   // Throws the InvalidUsage that issue() would throw for these calls; `name` as in IssueOptions.
   void check(const std::vector<Call>& calls, std::string_view name) const;
-  // The choice of issue(), "ring". Throws as check() does, and where the group is closed or has failed.
+  // The algorithm issue() would use: "ring". Throws as check() does, and if the group is closed or failed.
   std::string algorithm(const CollectiveSpec& spec) const;
   std::vector<RivalChoices::Report> rival_report() const { return programs_.rival_report(); }
   // A forecast of issue(); the defaults for illegal calls and for a group that has ended.
@@ -84,9 +84,9 @@ class Group : public GroupState {
   // the first collective on a device's memory; null after the last one. The memory is never freed if the
   // group has failed, since other ranks may still read it, or if graphs use it.
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
-  // The same of NCCL's communicator among the ranks of the node, which is aborted if the group has failed.
+  // As share_devices(), for the NCCL communicator of the node's ranks; aborts it if the group has failed.
   void share_library(std::shared_ptr<nccl::Communicator> communicator);
-  // Whether NCCL carries what these calls do inside a node.
+  // Whether NCCL transfers the data of these calls inside a node.
   bool by_library(const std::vector<Call>& calls) const;
 
  private:
@@ -94,7 +94,7 @@ class Group : public GroupState {
     std::vector<Call> calls;  // a barrier may be appended
     IssueOptions& options;
     IssuedInfo info = {};
-    Counters counters = {};  // the group's, unless the operation is refused
+    Counters counters = {};  // replace the group's unless the operation is refused
     std::uint64_t largest_buffer = 0;
     std::vector<Operation::Part> parts = {};
     DeviceWork device = {};
