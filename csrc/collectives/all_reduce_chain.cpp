@@ -117,7 +117,7 @@ class Chain {
   const Contribution contribution_;
   const Pipeline pipeline_;
   const std::uint64_t most_;  // elements of the largest chunk
-  // Of a lane. arrived_: inputs by place, at this rank's the previous node's fold; partial_: this node's.
+  // Per lane. arrived_: inputs by place, at this rank's the previous node's fold; partial_: the new fold.
   Slice arrived_, partial_;
 };
 

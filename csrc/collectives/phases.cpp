@@ -168,7 +168,7 @@ class PhaseWriter {
       return add(by_library(spec, move.from, move.to, move.where), move);
     const char* const name = spec.collective == Barrier ? "flag" : "staged";
     const SchedulePtr schedule = find_algorithm(spec.collective, name)->build(spec, inside_);
-    return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // else 1 rank
+    return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // not shared: 1 rank
   }
   int copy(const Move& move) {
     const CollectiveSpec spec = among(AllGather, 0, 1, {total(move.where.output[0])}, ReduceOp::Avg);
@@ -181,7 +181,7 @@ class PhaseWriter {
     // By messages, a leader receives a part from each rank of its node.
     if (bytes(spec_.count) >= kStagedLimit) messages /= index(std::max(1, topology_.most() - 1));
     cut(spec_.count, bytes(spec_.count / index(leaders_)), messages);
-    int meeting = -1;  // of the part before
+    int meeting = -1;  // the previous part's phase between the nodes
     const auto gather = [&] {
       inside(of_slices(AllGather), {Output, Output, {slices(), {whole()}}, meeting});
     };

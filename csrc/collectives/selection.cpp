@@ -17,7 +17,7 @@ struct Traits {
   int size;
   DataType dtype;
   ReduceOp op;
-  std::uint64_t bytes;    // SelectionRow::from_bytes
+  std::uint64_t bytes;    // compared with SelectionRow::from_bytes
   std::uint64_t largest;  // bytes of one buffer or block
   bool uneven;            // the largest block has more than twice the mean
   bool native_exact;

@@ -26,7 +26,7 @@ struct IssueOptions : Description {
   bool background = true;  // true: the progress thread ensures progress; false: the caller waits at once
   // Collectives on a device's memory, none chained; null: host memory. Borrowed.
   const StreamTarget* stream = nullptr;
-  std::shared_ptr<Gate> gate;  // messages beside a device begin once it is entered; null: at once
+  std::shared_ptr<Gate> gate;  // messages of device tensors begin once it is entered; null: at once
   // Issued before, in the background: this operation succeeds only if that one does. May be null.
   OperationPtr join;
   // Called on a completer thread when the operation completes or fails; not if the engine refuses it.
@@ -118,7 +118,7 @@ class Group : public GroupState {
   ProgramFactory programs_;
   std::array<Counters, kChannelCount> counters_{};
   MessageTurns turns_;
-  bool turns_taken_ = false;  // since the first message beside a device; earlier messages are posted in order
+  bool turns_taken_ = false;  // since the first message with a gate; earlier ones are posted as issued
 };
 
 }  // namespace mpi_gdr

@@ -38,7 +38,7 @@ class RivalTrials {
  public:
   static constexpr int kRounds = 6;                 // calls of each rival in a trial
   static constexpr int kRun = 3;                    // of these, in a row
-  static constexpr std::uint64_t kFirstLook = 500;  // calls until the second trial; then doubles for each
+  static constexpr std::uint64_t kFirstLook = 500;  // calls until the second trial; doubles with each
   static constexpr std::uint64_t kCheck = 50;       // calls until a remembered choice is checked
   static constexpr std::uint64_t kLastLook = 64000;
 

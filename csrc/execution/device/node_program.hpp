@@ -23,7 +23,7 @@ class NodeProgram : public DeviceProgram {
 
  protected:
   // `node`: outlives it. `use`: earlier uses of its slots; `call`: identifies the call; both equal on all
-  // ranks. The counts of an all_to_all, in `binding`, are compared in pairs. `rounds`: as in DeviceProgram.
+  // ranks. The counts of an all_to_all, in `binding`, are compared in pairs. `rounds`: of the device program.
   NodeProgram(std::size_t rounds, const Binding& binding, const ipc::NodeFlags& node, std::uint64_t use,
               std::uint32_t call, std::shared_ptr<StreamFlagPool> flags);
 
