@@ -112,12 +112,12 @@ class Chain {
   const CollectiveSpec& spec_;
   const int node_, nodes_, leaders_, place_;
   const std::vector<int>& local_;  // the ranks of this node
-  const std::vector<int> peers_;   // at this place of each node
+  const std::vector<int> peers_;   // the ranks at this place of each node
   const Blocks slices_;            // of the buffer, by leader
   const Contribution contribution_;
   const Pipeline pipeline_;
   const std::uint64_t most_;  // elements of the largest chunk
-  // Current lane: inputs by place, with the previous node's fold at this rank's place; this node's fold.
+  // Per lane. arrived_: inputs by place, at this rank's the previous node's fold; partial_: the new fold.
   Slice arrived_, partial_;
 };
 

@@ -1,5 +1,5 @@
-// All-reduce by recursive doubling (Thakur et al., see build.hpp). Every Reduce names the lower ranks first:
-// all ranks evaluate one expression: equal bits even where order matters (rounding, NaN, sign of zero).
+// All-reduce by recursive doubling (Thakur et al., see build.hpp). Every Reduce takes the lower ranks'
+// values first: all ranks get equal bits even where order matters (rounding, NaN, sign of zero).
 #include "collectives/build.hpp"
 #include "collectives/fold.hpp"
 

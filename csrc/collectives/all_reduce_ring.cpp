@@ -47,7 +47,7 @@ void all_reduce_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const T
         writer.recv(previous, output(spec.rank - t - 1, i));
         writer.send(next, output(spec.rank - t, i));
       }
-      if (chunks == 1) {  // the next message carries what this one brings: nothing to overlap inside the lane
+      if (chunks == 1) {  // the next message sends what this one brings: nothing to overlap in the lane
         writer.round();
         reduce(k);
       } else if (k > 0) {

@@ -2,8 +2,8 @@
 //   staged     through shared memory: while chunk i is copied in, the others' chunk i - 1 is copied out
 //   zero_copy  short blocks as staged, long ones from tensor to tensor
 // Each rank has only its own counts, so the number of chunks differs by rank: two ranks wait for each other
-// until their blocks are exchanged, as both can compute. Schedules must be bounded: after a number of chunks
-// the rest of a block is sent as a message. On a device, whose chunks are larger, memory is the bound.
+// only until their blocks are exchanged, which both compute alike. To bound the schedule, the rest of a block
+// is sent as a message after a number of chunks. On a device, whose chunks are larger, memory is the bound.
 #include <limits>
 
 #include "collectives/shared.hpp"
@@ -85,7 +85,7 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
   return late;
 }
 
-// Elements that the receiver reads itself: of a pair, the rank that receives more, so that both copy as much.
+// Elements that the receiver reads itself if it receives more than it sends, so that both copy as much.
 std::uint64_t read_of(const Slice& received, const Slice& sent) {
   return received.count > sent.count ? (received.count - sent.count) / 2 : 0;
 }
@@ -157,7 +157,7 @@ void all_to_all_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, co
   write_zero_copy(writer, spec, tuning);
 }
 
-// A rank without long blocks does the same in either schedule; others wait until all ranks have called.
+// A rank without long blocks has the same steps in both schedules; others wait until all ranks have begun.
 void all_to_all_adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   if (!write_zero_copy(writer, spec, tuning)) return;
   ScheduleWriter staged("staged");

@@ -90,7 +90,7 @@ class Blocks {
   Slice at(Buffer buffer, int rank) const { return run(buffer, rank, 1); }
   std::uint64_t count(int rank) const { return at(Buffer::Output, rank).count; }
   std::uint64_t total() const { return offsets_.back(); }
-  // Of the blocks that are not empty; 0: all are.
+  // Elements of the smallest block that is not empty, and of the largest; 0: all are empty.
   std::uint64_t smallest() const { return smallest_; }
   std::uint64_t largest() const { return largest_; }
   // True if some blocks are empty, but not all: a rank may then send without receiving.

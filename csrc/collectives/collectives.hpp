@@ -38,8 +38,8 @@ const std::vector<Algorithm>& algorithms();
 // nullptr if there is none of that name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
-// Only an all-reduce has memory that other ranks may read for the product with a factor: other reductions
-// run "staged" instead of an algorithm that reads other ranks' tensors.
+// The product with a factor must be in memory that other ranks may read, which only an all-reduce has (its
+// Output). Other reductions run "staged" instead of an algorithm that reads other ranks' tensors.
 constexpr bool only_through_staging(Collective collective, ReduceOp op) {
   return op == ReduceOp::PreMulSum && reduces(collective) && collective != Collective::AllReduce;
 }

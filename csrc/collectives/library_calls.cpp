@@ -65,7 +65,7 @@ class Calls {
   void add(Kind kind, std::uint64_t input, std::uint64_t output, std::uint64_t count, int peer = -1) {
     if (count > 0) calls_.push_back({kind, input, output, count, peer});
   }
-  // This rank's, of one entry per rank or one for all.
+  // This rank's pieces. `some`: an entry per rank, or one for all; empty: one piece of `count` elements.
   Pieces pieces(const std::vector<Pieces>& some, std::uint64_t count) const {
     if (some.empty()) return {{0, count}};
     return some[some.size() == 1 ? 0 : index(spec_.rank)];

@@ -9,7 +9,7 @@
 
 namespace mpi_gdr {
 
-// This rank's calls, which form one NCCL group: on every collective but Barrier. `where`: the pieces of the
+// This rank's calls, which form one NCCL group. Not for Barrier. `where`: the pieces of the
 // buffers, as for scattered(). Blocks of equal length that follow each other in memory are one call: the last
 // one may be longer, which costs one more; otherwise each block is a call.
 std::vector<LibraryCall> library_calls(const CollectiveSpec& spec, const Scattered& where = {});

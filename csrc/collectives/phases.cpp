@@ -168,7 +168,7 @@ class PhaseWriter {
       return add(by_library(spec, move.from, move.to, move.where), move);
     const char* const name = spec.collective == Barrier ? "flag" : "staged";
     const SchedulePtr schedule = find_algorithm(spec.collective, name)->build(spec, inside_);
-    return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // else 1 rank
+    return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // not shared: 1 rank
   }
   int copy(const Move& move) {
     const CollectiveSpec spec = among(AllGather, 0, 1, {total(move.where.output[0])}, ReduceOp::Avg);
@@ -181,7 +181,7 @@ class PhaseWriter {
     // By messages, a leader receives a part from each rank of its node.
     if (bytes(spec_.count) >= kStagedLimit) messages /= index(std::max(1, topology_.most() - 1));
     cut(spec_.count, bytes(spec_.count / index(leaders_)), messages);
-    int meeting = -1;  // of the part before
+    int meeting = -1;  // the previous part's phase between the nodes
     const auto gather = [&] {
       inside(of_slices(AllGather), {Output, Output, {slices(), {whole()}}, meeting});
     };
@@ -237,7 +237,7 @@ class PhaseWriter {
       pieces.push_back(block(all[k]));
     return pieces;
   }
-  // carried() for each node; for each place, on node v or (v < 0) on all nodes.
+  // carried_from(): carried() by node. carried_on(): by place, on node v or (v < 0) joined over all nodes.
   std::vector<Pieces> carried_from(int place) const {
     std::vector<Pieces> all;
     for (int v = 0; v < nodes_; ++v) all.push_back(carried(v, place));
@@ -261,7 +261,7 @@ class PhaseWriter {
     const bool whole = kind_ == Phase::Kind::Library;
     cut(whole ? 1 : blocks_.smallest(), bytes(blocks_.smallest()) * others, others);
   }
-  // A leader carries more than its own block.
+  // Whether leaders of this node carry more than their own blocks.
   bool crowded() const { return ranks_ > leaders_; }
 
   void all_gather() {
@@ -298,7 +298,7 @@ class PhaseWriter {
       const Pieces sums = common(total(joined(by_node)));
       std::uint64_t at = sums[0].offset;
       int there = -1;
-      // With messages one node after the other, so that each message is one piece at sender and receiver.
+      // With messages, sums for one node after the other: a message is then one piece at both ends.
       const bool at_once = kind_ != Phase::Kind::Messages;
       for (int v = at_once ? -1 : 0; v < (at_once ? 0 : nodes_); ++v) {
         const std::vector<Pieces> some = carried_on(v);

@@ -52,7 +52,7 @@ struct Phases {
 //   reduce-scatter  inside: each place gets N blocks (n/m, scratch); between: reduce-scatter of these blocks
 //   broadcast       between: from the root to one rank of each node; inside: from this rank
 //   barrier         inside; between the first ranks of the nodes; inside
-// With k parts a call takes the longer of its two times (inside, between) and 1/k of the shorter. Phases
+// With k parts a call takes the longer of its two times (inside, between) plus 1/k of the shorter. Phases
 // through Staging fold a node's contributions once, in rank order. In nodes with more ranks than leaders, a
 // leader carries the blocks of several ranks: the node gathers these blocks first, or the leaders distribute
 // them last.

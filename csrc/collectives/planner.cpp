@@ -115,7 +115,7 @@ Plan Planner::build(const SelectionRow& chosen, const CollectiveSpec& spec, Reac
       if (phase.schedule) phase.schedule = reached(phase.schedule);
     plan.phases = std::make_shared<const Phases>(std::move(made));
   } else {
-    // On devices, tensors of other ranks are reached as originals of Staging only.
+    // On devices, other ranks' tensors are accessed only as originals of mirrors (schedule.hpp).
     if (devices && plan.algorithm->name == std::string_view("adaptive"))
       plan.algorithm = find_algorithm(spec.collective, "staged");
     CollectiveSpec room;

@@ -108,7 +108,7 @@ class StagedReduction {
 
 void all_reduce_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const bool receives = has_result(spec), contributes = !has_root(spec.collective) || !receives;
-  const bool scaled = spec.op == ReduceOp::PreMulSum;  // in Staging, by its own rank
+  const bool scaled = spec.op == ReduceOp::PreMulSum;  // each rank applies its factor in Staging
   const StagedChunks chunks(writer, spec.count, 1, spec, tuning);
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
     const Slice dst = chunks.chunk({Buffer::Output, 0, spec.count}, i);
@@ -124,7 +124,7 @@ void all_reduce_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   }
 }
 
-// Two ranks read as much with `flag`, and write less, unless in_place saves the copies.
+// With two ranks `flag` reads as much and writes less, unless in_place saves the copies.
 void reduce_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   if (spec.size == 2 && !tuning.in_place)
     all_reduce_flag(writer, spec, tuning);

@@ -1,6 +1,6 @@
 // Broadcast, gather and scatter inside a node. In a broadcast the root writes 1/p of the data to each rank,
-// which copies the rest from the root. Both ranks of another block copy a part of it, the root the smaller
-// one.
+// which copies the rest from the root. In a gather or scatter the root copies the smaller part of each block,
+// the block's rank the larger one.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {

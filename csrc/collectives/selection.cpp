@@ -17,7 +17,7 @@ struct Traits {
   int size;
   DataType dtype;
   ReduceOp op;
-  std::uint64_t bytes;    // SelectionRow::from_bytes
+  std::uint64_t bytes;    // compared with SelectionRow::from_bytes
   std::uint64_t largest;  // bytes of one buffer or block
   bool uneven;            // the largest block has more than twice the mean
   bool native_exact;
@@ -39,7 +39,7 @@ Bits kept_bits(const SelectionTable& table, Collective collective, DataType dtyp
 Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach, Bits bits) {
   const bool two_level = spec.topology && spec.topology->two_level();
   const bool chain = two_level && spec.topology->consecutive() && keeps_sums(spec.dtype);
-  // Other ranks' nodes may differ, and all ranks must choose alike.
+  // The reach inside a node may differ between nodes, and all ranks must choose alike.
   if (reach >= Reach::Nodes) reach = Reach::None;
   Traits t{spec.collective, spec.size,    spec.dtype, spec.op,   0,    0,
            false,           native_exact, reach,      two_level, bits, chain};

@@ -42,8 +42,8 @@ class Joiner {
   }
 
  private:
-  // Phases in shared memory use the two rooms of their lane in turn. All ranks meet in each phase: a room is
-  // free when it is used again. Only the root of a broadcast has not yet waited for the readers.
+  // Phases in shared memory use the two rooms of their lane in turn. All ranks synchronise in each phase, so
+  // a room is free when it is used again; only the root of a broadcast must still wait for the readers.
   void take_room(const Phase& phase) {
     room_ = rooms_[turns_ % 2];
     if (++turns_ <= 2 || phase.spec.collective != Collective::Broadcast) return;

@@ -19,7 +19,7 @@ inline std::string bytes_text(std::uint64_t bytes) {
   return std::to_string(bytes);
 }
 
-// Decimal digits and an optional K, M or G in any case. Nothing: malformed, or 2^60 and more.
+// Decimal digits and an optional K, M or G in any case. Returns nullopt for other text, and for 2^60 or more.
 inline std::optional<std::uint64_t> bytes_of(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   if (digits == 0 || digits > 18 || digits + 1 < text.size()) return std::nullopt;

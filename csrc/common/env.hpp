@@ -37,7 +37,7 @@ class Env {
   std::string algorithm[kCollectiveCount];  // MPI_GDR_<COLLECTIVE>_ALGO
 
   enum class Audience : std::uint8_t { Users, Experts };
-  // Equal: compared at a group's first meeting (selection_source.hpp). EqualAtStart: before MPI starts.
+  // Equal: compared when a group is created (selection_source.hpp). EqualAtStart: before MPI starts.
   enum class Ranks : std::uint8_t { Any, Equal, EqualAtStart };
   struct Variable {
     std::string name, default_value;

@@ -6,7 +6,7 @@ namespace mpi_gdr {
 // Does nothing if the reserve exists or there is no memory for it.
 void keep_memory_reserve() noexcept;
 
-// Call after catching std::bad_alloc, before building its text. Works once per keep_memory_reserve().
+// Call after catching std::bad_alloc, before building its message. Works once per keep_memory_reserve().
 void release_memory_reserve() noexcept;
 
 }  // namespace mpi_gdr

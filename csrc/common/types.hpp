@@ -15,8 +15,8 @@ enum class DataType : std::uint8_t {
   Float64,
   Float32,
   Float16,   // IEEE binary16
-  BFloat16,  // truncated binary32, round to nearest even
-  // One byte: exponent and mantissa bits; FN: no infinities, UZ: one zero and one NaN (0x80).
+  BFloat16,  // upper half of binary32; rounds to nearest even
+  // One byte. E, M: exponent and mantissa bits; FN: no infinities; UZ: one zero and one NaN (0x80).
   Float8E4M3FN,
   Float8E5M2,  // has infinities
   Float8E4M3FNUZ,

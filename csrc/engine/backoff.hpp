@@ -23,7 +23,7 @@ class Backoff {
     idle_ = 0;
     since_ = {};
   }
-  // `bell`: the only thing the last poll waits for; a null flag: unknown.
+  // `bell`: the only flag that the last poll waits for; with a null flag rest() sleeps for a fixed time.
   void idle(const Doorbell& bell) {
     if (idle_ == 0) spins_ = crowding_.spins(Crowding::Clock::now()) ? kSpins : 0;
     if (idle_++ < spins_) return;  // without reading the clock
@@ -56,7 +56,7 @@ class Backoff {
   static constexpr std::chrono::microseconds kNap{50};
   Crowding& crowding_;
   Yields yields_;
-  // Polls without progress, since the last yield where the cores are not shared; how many of them spin.
+  // Polls without progress, counted anew after a yield if no core is shared; how many of them spin.
   int idle_ = 0, spins_ = 0;
   Crowding::Clock::time_point since_, yielded_;  // the first yield and the last; the epoch: none yet
 };

@@ -37,7 +37,7 @@ void check(const MessageCall& m, const GroupShape& group) {
 
 }  // namespace
 
-CollectiveTags::CollectiveTags(int max_tag) {  // slots get most of few tags: they bound what is in flight
+CollectiveTags::CollectiveTags(int max_tag) {  // few tags go mostly to slots, which bound the calls in flight
   const std::uint64_t all = (static_cast<std::uint64_t>(max_tag) + 1) / kTagsPerCollective;
   kinds = all < 512 ? 1 : std::clamp<std::uint64_t>(all / 4096, 2, 31);
   slots = std::max<std::uint64_t>(all / kinds, 1);
@@ -84,7 +84,7 @@ CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence, std::uint6
   call.collective = spec.collective;
   if (reduces(spec.collective)) call.op = spec.op;
   if (has_root(spec.collective)) call.root = spec.root;
-  // An all_to_all is compared by pairs of ranks; the dtype of no data is arbitrary.
+  // Pairs of ranks compare the counts of an all_to_all, elsewhere. Without data the dtype does not matter.
   std::uint64_t bytes = spec.collective == Collective::AllToAll ? 0 : spec.count * item_size(spec.dtype);
   call.uneven = !spec.counts.empty();
   if (call.uneven) {

@@ -20,7 +20,7 @@ struct CollectiveCall {
   const void* input = nullptr;
   void* output = nullptr;
   double factor = 1.0;  // PreMulSum
-  // For CallRecord of moved data: the tensors' dtype, a literal, and its bytes. Empty: as in spec.
+  // The tensors' dtype (a string literal) and its bytes, for the CallRecord; empty: those of `spec`.
   std::string_view dtype = {};
   std::uint64_t item_size = 1;
 };
@@ -28,9 +28,9 @@ struct CollectiveCall {
 // Two collectives, sizes then data: one part of an operation, which takes both sequence numbers at once.
 struct ChainedCall {
   CollectiveCall first;
-  // Called once, with the progress role, after `first`: returns the second stage, no all_to_all, or nothing,
-  // equal on all ranks. Must not block, use torch or the GIL; owns the memory of the second stage. Never a
-  // native collective: those match in the order in which they start.
+  // Called once, with the progress role, after `first`. Returns the second stage (not an all_to_all) or
+  // nothing, alike on all ranks, and owns its memory. Must not block, use torch or the GIL. The stage is
+  // never a native collective: the library matches those in the order in which they start.
   std::function<std::optional<CollectiveCall>()> next;
 };
 
@@ -56,14 +56,14 @@ struct CollectiveTags {
     return static_cast<int>(sequence % slots) * kTagsPerCollective + kHeaderTag;
   }
   std::uint64_t slots;  // sequence numbers until tags repeat
-  std::uint64_t kinds;  // of calls per sequence number; 1: different calls match
+  std::uint64_t kinds;  // tag ranges per sequence number; 1: different calls may match
 };
 // The fields that must be equal on all ranks; others are zero. `history`: of earlier calls.
 CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence = 0, std::uint64_t history = 0);
 
 struct ResolvedCall {
   std::uint64_t sequences = 0;       // sequence numbers that it takes; 0: a message
-  std::uint64_t bytes = 0;           // this rank's contribution; of a message, all
+  std::uint64_t bytes = 0;           // this rank's contribution; a message's size
   std::uint64_t largest_buffer = 0;  // bytes
   CallRecord record = {};            // empty for messages
 };

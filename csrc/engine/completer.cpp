@@ -9,7 +9,7 @@
 namespace mpi_gdr {
 
 struct Completer::Pool : std::enable_shared_from_this<Pool> {
-  std::mutex mutex;  // all of it
+  std::mutex mutex;  // guards all members
   std::condition_variable changed;
   Callbacks queue;
   int threads = 0;

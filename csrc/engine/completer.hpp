@@ -17,7 +17,7 @@ class Completer {
   // Lists move without allocating: without memory a Future would never complete.
   using Callbacks = std::list<std::function<void()>>;
 
-  void push(Callbacks& callbacks) noexcept;  // empties it; does not block; drops after stop()
+  void push(Callbacks& callbacks) noexcept;  // empties the list; does not block; after stop() drops it
 
   // Runs queued callbacks and ends the threads; leaves them behind after `patience`. Idempotent.
   void stop(std::chrono::milliseconds patience);

@@ -1,4 +1,4 @@
-// Whether this process shares its cores: counted at the start, and measured, as counts miss containers.
+// Whether this process shares its cores: counted at the start, and measured, as counts miss other containers.
 #pragma once
 
 #include <sched.h>
@@ -16,8 +16,8 @@ class Crowding {  // one per engine; thread-safe
   explicit Crowding(bool counted) : counted_(counted) {}  // `counted`: more ranks than cores.
   bool counted() const { return counted_; }
 
-  // A thread polled and yielded meanwhile; `switched`: and another one had its core. The kernel's threads,
-  // too, but seldom two within a time slice.
+  // A thread polled and yielded from `begin` to `end`; `switched`: another thread ran on its core meanwhile.
+  // One short switch does not count: it may be to a kernel thread, but seldom two within a time slice are.
   void yielded(Clock::time_point begin, Clock::time_point end, bool switched) {
     if (!switched) return;
     const bool again = before(begin, switched_until_), slice = end - begin > kSlice;
@@ -25,15 +25,15 @@ class Crowding {  // one per engine; thread-safe
     if (slice) remember(slices_until_, end + kRemembered);
     if (slice || again) remember(shared_until_, end + kRemembered);
   }
-  // Another thread wants the cores; slices(): and keeps them for whole time slices.
+  // shared(): other threads want the cores; slices(): they also keep them for whole time slices.
   bool shared(Clock::time_point now) const { return counted_ || before(now, shared_until_); }
   bool slices(Clock::time_point now) const { return before(now, slices_until_); }
 
-  // Spinning on shared cores pays if the awaited rank runs elsewhere: recent waits decide; some try again.
+  // Spinning on shared cores pays only if the awaited rank runs: not after a miss, except every kTryAgain-th.
   bool spins(Clock::time_point now) const {
     return !shared(now) || misses_.load(std::memory_order_relaxed) % kTryAgain == 0;
   }
-  void met() {  // a wait ended while spinning; missed(): later
+  void met() {  // a wait ended while its thread spun; missed(): it outlasted that
     if (misses_.load(std::memory_order_relaxed) != 0) misses_.store(0, std::memory_order_relaxed);
   }
   void missed() { misses_.fetch_add(1, std::memory_order_relaxed); }
@@ -76,7 +76,7 @@ class Yields {  // of one thread while it waits
     return usage.ru_nivcsw;
   }
 
-  // Longer than a yield without a taker, shorter than two process switches.
+  // Longer than a yield that no thread uses, shorter than two process switches.
   static constexpr std::chrono::microseconds kUncontended{2};
   long switches_ = 0;  // to threads that wanted the core
 };

@@ -21,7 +21,7 @@ void* keep(DeviceWork& work, std::uint64_t bytes, const Allocate& allocate) {
 
 }  // namespace
 
-// Any thread may drop the last reference, when the device must not be called.
+// Keeps both: any thread may drop the last reference, also at a time when the device must not be called.
 ProgramFactory::~ProgramFactory() {
   if (device_node_) keep_until_exit(std::move(device_node_));
   if (library_) keep_until_exit(std::move(library_));
@@ -48,7 +48,7 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const Phase& phase, 
       return std::make_shared<StreamExecution>(schedule, binding, transport_, target.flags);
     case Phase::Kind::Devices:
       check_device(device_node_->device(), phase.spec, target);
-      // Mapping memory may wait for the device.
+      // Mapping memory may wait for the device: a deadlock if a stream waits for a message.
       if (!Gate::any_holds_a_stream()) device_node_->group_memory().refresh(numbered.counters.device_slots);
       return std::make_shared<PeerExecution>(schedule, binding, device_node_,
                                              numbered.counters.device_slots++, history, target.flags);
@@ -113,7 +113,7 @@ ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& 
         continue;
       }
       why.clear();
-      // This rank's part of an all_to_all by messages may be empty.
+      // This rank may have no messages in an all_to_all in which other ranks have some.
       if (plan.phases || (size_ > 1 && is_all_to_all(any) && !plan.schedule->shared))
         why = "uses messages, which the host transfers";
       if (why.empty() && can_be_captured(*plan.schedule, why)) {

@@ -40,7 +40,7 @@ class Endings {
   // NoMemory, with the operation's name if there is memory for it.
   std::exception_ptr memory_error(const Operation& operation, std::string_view text) const noexcept;
 
-  // With the role: operations that succeeded since the last call and that no waiter releases. `ended`: empty.
+  // With the role. Fills `ended`, an empty list, with succeeded operations whose buffers no waiter releases.
   void take_unreleased(std::vector<OperationPtr>& ended) { ended.swap(unreleased_); }
 
  private:

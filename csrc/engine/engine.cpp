@@ -37,7 +37,7 @@ void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
   bool begun = false;
   if (begin_here) {
-    // As a waiter: waking a completer thread takes longer than the operation.
+    // As a waiter, this thread releases the buffers: waking a completer takes longer than the operation.
     const Counted waiter(operation->waiters);
     std::vector<OperationPtr> ended;
     begun = progress_.try_begin(*operation, ended);
@@ -74,7 +74,7 @@ void Engine::later(std::function<void()> callback) {
 
 void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexcept {
   if (ended.empty()) return;
-  const Counted away(callers_, releases == Releases::ByCaller ? -1 : 0);  // may wait long for the GIL
+  const Counted away(callers_, releases == Releases::ByCaller ? -1 : 0);  // it may wait long for the GIL
   Completer::Callbacks callbacks;
   for (OperationPtr& operation : ended) {
     if (releases != Releases::Completer) {
@@ -182,7 +182,7 @@ void Engine::lose(const std::vector<GroupState*>& groups, const std::string& rea
   watch_.lose(reason);
   std::vector<GroupState*> well = groups;
   std::erase_if(well, [](const GroupState* g) { return g->failed(); });
-  // Once, before any group fails: the text names the log, and the process may end then.
+  // Writes one log before any group fails: the text names it, and the first failure may end the process.
   if (!well.empty()) {
     std::string names = "group " + well.front()->name();
     if (well.size() > 1) names += " and " + std::to_string(well.size() - 1) + " more";

@@ -52,7 +52,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // From now on transports are given this device's memory.
   void serve(Device& device) { progress_thread_.serve(device); }
 
-  // Blocks until nothing of the group is outstanding: until its last deadline, even if a thread is stuck.
+  // Blocks while operations of the group are outstanding. Returns by the last deadline even if MPI hangs.
   void wait_all(GroupState& group);
 
   // Fails the group without calling the transport: running and later operations throw Aborted with `reason`.
@@ -91,7 +91,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void submit(const OperationPtr& operation) { outstanding_.submit(operation); }
   void carry(const OperationPtr& operation, bool begin_here);
   // Where buffers of operations without a waiter are released after a pass: on the thread that made it, or on
-  // a completer thread. ByCaller: on a waiter, while the progress thread takes over progress.
+  // a completer thread. ByCaller: as Here, but meanwhile the progress thread takes over from this waiter.
   enum class Releases { Here, ByCaller, Completer };
   bool try_pass(Releases releases, const Operation* awaited = nullptr, Doorbell* bell = nullptr,
                 std::shared_ptr<const shm::NodeMemory>* memory = nullptr);

@@ -91,7 +91,7 @@ void Group::check_open(std::string_view operation) const {
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
   check(calls, options.name);
   Issue issue{std::move(calls), options};
-  // The other ranks run the operation: this rank's next one must not match it.
+  // Fails the group, because the other ranks run the operation and must not match it with this rank's next.
   const auto refusal = [&](const char* why) {
     std::string text = std::string(options.name.empty() ? "an operation" : options.name) +
                        (options.detail.empty() ? "" : ' ' + options.detail.str()) + ": " + why;
@@ -111,7 +111,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
   } catch (const NoMemory& e) {
     throw NoMemory(refusal(e.what()));
   } catch (const Error& e) {
-    // Other errors are the caller's; a failed group, as after launch(), has its reason.
+    // Other errors are the caller's. A group that has already failed, as after launch(), keeps its reason.
     if ((e.code() != ErrorCode::System && e.code() != ErrorCode::Internal) || failed()) throw;
     throw Error(e.code(), refusal(e.what()));
   } catch (const std::bad_alloc&) {
@@ -150,7 +150,7 @@ OperationPtr Group::issue_locked(Issue& issue) {
       static_cast<Description&>(options) = operation->info();
     } catch (const std::bad_alloc&) {
     }
-    Completer::Callbacks dropped;  // one owns the operation
+    Completer::Callbacks dropped;  // a callback owns the operation: breaks the cycle
     operation->try_finish(std::current_exception(), Clock::now(), dropped);
     throw;
   }
@@ -250,7 +250,7 @@ void Group::launch(Operation& operation, const DeviceWork& work, const StreamTar
     // The group may have failed meanwhile: unblock what was launched since.
     if (operation.finished() && operation.error()) operation.release_device();
   } catch (const std::exception& e) {
-    // There is no Work to do so.
+    // The caller gets no Work that would unblock the device.
     operation.on_finished([refused = operation.shared_from_this()] { unblock_device(refused); });
     if (operation.finished() && operation.error()) std::rethrow_exception(operation.error());  // it says why
     const std::string text = operation.describe() + ": the device refused its part: " + e.what();
@@ -283,7 +283,7 @@ void Group::share_library(std::shared_ptr<nccl::Communicator> communicator) {
   std::unique_lock lock(issue_mutex_);
   const ipc::NodeFlags* const flags = communicator ? &communicator->node() : nullptr;
   notify_on_failure(Notified::Library, {communicator, flags});
-  programs_.share_library(communicator);  // from now on the previous one
+  programs_.share_library(communicator);  // now `communicator` is the previous one
   lock.unlock();
   // The other ranks may be gone, and the end of a communicator waits for them.
   if (communicator && failed()) communicator->abort();

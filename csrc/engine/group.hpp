@@ -26,7 +26,7 @@ struct IssueOptions : Description {
   bool background = true;  // true: the progress thread ensures progress; false: the caller waits at once
   // Collectives on a device's memory, none chained; null: host memory. Borrowed.
   const StreamTarget* stream = nullptr;
-  std::shared_ptr<Gate> gate;  // messages beside a device begin once it is entered; null: at once
+  std::shared_ptr<Gate> gate;  // messages of device tensors begin once it is entered; null: at once
   // Issued before, in the background: this operation succeeds only if that one does. May be null.
   OperationPtr join;
   // Called on a completer thread when the operation completes or fails; not if the engine refuses it.
@@ -65,7 +65,7 @@ class Group : public GroupState {
 
   // Throws the InvalidUsage that issue() would throw for these calls; `name` as in IssueOptions.
   void check(const std::vector<Call>& calls, std::string_view name) const;
-  // The choice of issue(), "ring". Throws as check() does, and where the group is closed or has failed.
+  // The algorithm issue() would use: "ring". Throws as check() does, and if the group is closed or failed.
   std::string algorithm(const CollectiveSpec& spec) const;
   std::vector<RivalChoices::Report> rival_report() const { return programs_.rival_report(); }
   // A forecast of issue(); the defaults for illegal calls and for a group that has ended.
@@ -84,9 +84,9 @@ class Group : public GroupState {
   // the first collective on a device's memory; null after the last one. The memory is never freed if the
   // group has failed, since other ranks may still read it, or if graphs use it.
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
-  // The same of NCCL's communicator among the ranks of the node, which is aborted if the group has failed.
+  // As share_devices(), for the NCCL communicator of the node's ranks; aborts it if the group has failed.
   void share_library(std::shared_ptr<nccl::Communicator> communicator);
-  // Whether NCCL carries what these calls do inside a node.
+  // Whether NCCL transfers the data of these calls inside a node.
   bool by_library(const std::vector<Call>& calls) const;
 
  private:
@@ -94,7 +94,7 @@ class Group : public GroupState {
     std::vector<Call> calls;  // a barrier may be appended
     IssueOptions& options;
     IssuedInfo info = {};
-    Counters counters = {};  // the group's, unless the operation is refused
+    Counters counters = {};  // replace the group's unless the operation is refused
     std::uint64_t largest_buffer = 0;
     std::vector<Operation::Part> parts = {};
     DeviceWork device = {};
@@ -118,7 +118,7 @@ class Group : public GroupState {
   ProgramFactory programs_;
   std::array<Counters, kChannelCount> counters_{};
   MessageTurns turns_;
-  bool turns_taken_ = false;  // since the first message beside a device; earlier messages are posted in order
+  bool turns_taken_ = false;  // since the first message with a gate; earlier ones are posted as issued
 };
 
 }  // namespace mpi_gdr

@@ -26,14 +26,14 @@ struct GroupOptions {
   std::string name;
   std::chrono::nanoseconds timeout = std::chrono::minutes(30);
   int max_in_flight = 32;
-  // Shared by the members on this rank's node, without a topology by all members; may be null.
+  // Memory shared by the members on this rank's node (without `topology`: by all members); may be null.
   std::shared_ptr<const shm::NodeMemory> node;
   std::shared_ptr<const Topology> topology;  // equal on all ranks; null: all on one node
   // As in GroupInfo; no members: 0..size-1.
   bool is_default = false;
   std::string uid;
   std::vector<int> members;
-  // Measured by earlier jobs, equal on all members. Key of this group's measurements; "": not kept.
+  // Measured by earlier jobs, equal on all members; the key under which this group's are kept, "": not kept.
   std::vector<RivalChoices::Report> choices;
   std::string choices_key;
   // Called at the first failure if Others::Unaware. Any thread, maybe under locks: must not wait or throw.

@@ -133,7 +133,7 @@ void unblock_device(const OperationPtr& operation) noexcept {
       while (!operation->release_device() && Clock::now() < patience)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }).detach();
-  } catch (const std::exception&) {  // without a thread or memory, once is all
+  } catch (const std::exception&) {  // without a thread or memory, one attempt must do
   }
 }
 

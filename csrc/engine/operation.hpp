@@ -85,7 +85,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // The result of message i, after finished() without an error; retire() frees the parts of collectives.
   const Execution& part(std::size_t i) const { return *parts_[i].execution; }
 
-  // Stored before a host thread waits, which throws the failure; never cleared.
+  // Set before a host thread waits for the operation and so will get its error; never cleared.
   std::atomic<bool> has_host_waiter{false};
   std::atomic<bool> settled{false};  // MpiWork::settle() has run: epilogues are done or have failed
   std::atomic<int> waiters{0};       // threads that will release the buffers; see Engine::Releases

@@ -163,7 +163,7 @@ std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const 
   return std::make_unique<HostExecution>(plan.schedule, std::move(binding), transport_, *options_.scratch);
 }
 
-// All messages may go one way, which no rank can detect: a barrier bounds the senders' lead.
+// All messages of all_to_alls may go one way, which no rank can detect: a barrier bounds the senders' lead.
 bool ProgramFactory::barrier_is_due(const Counters& before, const Counters& now) {
   return before.all_to_alls / kAcknowledgedEvery != now.all_to_alls / kAcknowledgedEvery;
 }

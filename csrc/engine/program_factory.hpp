@@ -19,12 +19,12 @@
 
 namespace mpi_gdr {
 
-struct Counters {             // issued on one channel; equal on all ranks
-  std::uint64_t one_way = 0;  // one-way ones with data
-  std::uint64_t slots = 0;    // used a slot of the node's memory
-  std::uint64_t rivals = 0;   // choose their algorithm when they begin
+struct Counters {             // of calls issued on one channel; equal on all ranks
+  std::uint64_t one_way = 0;  // one-way calls with data
+  std::uint64_t slots = 0;    // uses of slots of the node's memory
+  std::uint64_t rivals = 0;   // calls that choose their algorithm when they begin
   std::uint64_t device_slots = 0;
-  std::uint64_t nccl_slots = 0;   // of its flags
+  std::uint64_t nccl_slots = 0;   // uses of the communicator's flags
   std::uint64_t all_to_alls = 0;  // by messages
   std::uint64_t history = 0;      // the last CallRecord::history
 };
@@ -53,7 +53,7 @@ class ProgramFactory {
     if (!on_device || !by_library(spec)) return reach(on_device);
     return library_->node().size() == size_ ? Reach::Library : Reach::NodesLibrary;
   }
-  // Whether NCCL carries what this call does inside a node.
+  // Whether NCCL transfers the data of this call inside a node.
   bool by_library(const CollectiveSpec& spec) const;
   const char* algorithm(const CollectiveSpec& spec, bool on_device) const {  // without phases
     return reach(spec, on_device) == Reach::Library ? "nccl" : choose(spec, on_device).algorithm->name;
@@ -67,7 +67,7 @@ class ProgramFactory {
     std::string_view& algorithm;
   };
   std::unique_ptr<Execution> make_part(const Call& call, const Numbered& numbered);
-  // Appends the call's programs to `work`, whose list exists.
+  // Appends the call's programs to `work.programs`, which must not be null.
   void make_programs(const CollectiveCall& call, const Numbered& numbered, const StreamTarget& target,
                      DeviceWork& work);
   static bool barrier_is_due(const Counters& before, const Counters& now);

@@ -254,12 +254,12 @@ void Progress::close(GroupState& group) {
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
   try {
-    for (int c = 0; c < kChannelCount; ++c)  // empties its windows of finished ones
+    for (int c = 0; c < kChannelCount; ++c)  // drops finished operations from its windows
       start(group, static_cast<Channel>(c), now);
   } catch (const std::bad_alloc&) {
     fail_out_of_memory();
   }
-  // The program may reuse buffers now. Others wait for a pass, if any: abandon() may block in a library.
+  // The caller may now reuse buffers: abandon what uses them, but not in a library, where that may block.
   traffic_.ended += std::erase_if(active_, [&](const OperationPtr& operation) {
     if (&operation->group() != &group || !operation->finished() || !operation->uses_only_memory())
       return false;

@@ -25,8 +25,8 @@ class Progress {
 
   // --- any thread ---
   // One pass if the role is free: `awaited` first; if it ends, the others may wait for a later pass. True if
-  // anything moved. Fills `ended` by Endings::take_unreleased(). If only `awaited` (null: any) runs and waits
-  // for one flag, returns that in `bell`, and in `memory` what keeps it valid.
+  // anything moved. Fills `ended` by Endings::take_unreleased(). If `awaited` (null: any) runs as the only
+  // operation and waits for one flag, sets `bell` to this flag and `memory` to the flag's owner.
   bool try_pass(std::vector<OperationPtr>& ended, const Operation* awaited, Doorbell* bell,
                 std::shared_ptr<const shm::NodeMemory>* memory);
   // Starts this operation if the role is free and nothing else is to be started; else returns false.
@@ -38,7 +38,7 @@ class Progress {
   OperationPtr current() const;
 
   // --- with the role ---
-  // Drops ended operations that keep to memory, and the group's transport.
+  // Drops finished operations that call no library, and the group's transport.
   void close(GroupState& group);
   bool end_all(const std::string& reason);  // without the transport; false: nothing was running
 

@@ -53,7 +53,7 @@ void ProgressThread::wake(When when) {
   thread_local const clockid_t clock = clock_of_this_thread();
   issuer_clock_.store(clock, std::memory_order_relaxed);
   if (when == When::Later) {
-    // An issuer of several messages does not compute yet: each message extends the time, within a limit.
+    // An issuer of several messages does not compute yet: each one delays the takeover, within a limit.
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (work_.outstanding.background() == 1) first_left_.store(now.count(), std::memory_order_relaxed);
     const nanoseconds most =
@@ -97,7 +97,7 @@ void ProgressThread::nap(nanoseconds duration, Rest rest) {
     return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst) ||
            (rest == Rest::Left && work_.outstanding.urgent() > 0);
   });
-  at_once_.exchange(false, std::memory_order_seq_cst);  // later ones end the next nap
+  at_once_.exchange(false, std::memory_order_seq_cst);  // a later When::Now ends the next nap
   rest_.store(Rest::None, std::memory_order_seq_cst);
 }
 
@@ -130,7 +130,7 @@ void ProgressThread::poll_until_idle() {
       rest(bell, pause);
       pause *= 2;
     } else if (!moved) {
-      // Yielding passes the core to a ready issuer; its clock shows that.
+      // Yielding passes the core to an issuer that is ready to run: issuer_computes() then sees its CPU time.
       const auto begin = Clock::now();
       if (now - last_move > (naps_soon(begin) ? kCrowdedQuiet : kQuiet)) {
         rest(bell, kShortestNap);

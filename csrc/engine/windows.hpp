@@ -11,7 +11,7 @@ namespace mpi_gdr {
 
 class Windows {  // queued and running operations of a group, by channel; with the progress role
  public:
-  // Sequence numbers of a channel in flight; messages are unlimited.
+  // `in_flight`: maximum span of a channel's sequence numbers in flight; messages are unlimited.
   explicit Windows(std::uint64_t in_flight) : in_flight_(in_flight) {}
 
   void enqueue(OperationPtr operation) {
@@ -38,8 +38,8 @@ class Windows {  // queued and running operations of a group, by channel; with t
   }
 
  private:
-  // `running`: in order, with finished operations behind an unfinished front: the sequence numbers in flight
-  // span a bounded range, after which tags repeat.
+  // `running` is in order and keeps finished operations behind an unfinished front, since the window bounds
+  // the span of the sequence numbers: tags repeat beyond it.
   struct Window {
     std::deque<OperationPtr> waiting, running;
   };

@@ -59,7 +59,7 @@ class Execution {
   virtual bool awaits_turn() const { return false; }
   // The schedule that was chosen; null: not yet, or nothing to choose.
   const char* chosen() const { return chosen_; }
-  // Rounds finished so far: while it grows the engine polls eagerly.
+  // Rounds finished so far. While the number grows, the engine polls without pauses.
   std::uint64_t rounds_done() const { return rounds_done_; }
 
  protected:

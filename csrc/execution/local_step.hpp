@@ -24,7 +24,7 @@ inline const std::byte* source_address(const Slice& slice, const Binding& bindin
   return static_cast<const std::byte*>(base) + slice.offset * item_size(binding.dtype);
 }
 
-// All of a Copy or Reduce but addresses and count. A copy that scales is a reduction of one source.
+// The arguments of a Copy or Reduce except addresses and counts. A copy that scales reduces one source.
 ReduceArgs element_args(const Step& step, const Binding& binding);
 inline bool is_reduction(const Step& step, const ReduceArgs& args) {
   return step.kind == StepKind::Reduce || args.factor != 1.0 || args.divisor != 1;

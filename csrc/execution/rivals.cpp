@@ -84,7 +84,7 @@ RivalChoices::RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, 
 }
 
 bool RivalChoices::runs_staged(int channel, const Call& call, Collective collective) {
-  apply(channel, call.number);  // choose() applies the same once more
+  apply(channel, call.number);  // choose() applies the same decision again, to no effect
   const Class& c = channel_of(channel).classes[class_of(collective, call.bytes, false)];
   return c.rival == 1 && c.trial == 0;
 }

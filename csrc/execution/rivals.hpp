@@ -8,9 +8,9 @@
 //   the decider   at call n reads the times of call n - kSlots, and may publish decision n
 //   every rank    at call n applies decision n - kSlots, then chooses; choices are made in the order of n
 //
-// A rank comes to call n when all ranks have ended the use of slots kSlots before it (NodeMemory). Call
-// n - kSlots is that use or an earlier one: what was written for it is visible. It stays until call
-// n + kSlots, to which no rank comes before all ranks have ended call n.
+// A rank begins call n when all ranks have ended the use of slots that is kSlots uses earlier (NodeMemory).
+// Call n - kSlots is that use or an earlier one: what ranks wrote for it is visible. It is not overwritten
+// before call n + kSlots, which no rank begins before all ranks have ended call n.
 //
 // Used by the holder of the progress role, except report().
 #pragma once
@@ -38,7 +38,7 @@ class RivalTrials {
  public:
   static constexpr int kRounds = 6;                 // calls of each rival in a trial
   static constexpr int kRun = 3;                    // of these, in a row
-  static constexpr std::uint64_t kFirstLook = 500;  // calls to the second trial; the distance doubles
+  static constexpr std::uint64_t kFirstLook = 500;  // calls until the second trial; doubles with each
   static constexpr std::uint64_t kCheck = 50;       // calls until a remembered choice is checked
   static constexpr std::uint64_t kLastLook = 64000;
 
@@ -56,7 +56,7 @@ class RivalTrials {
   // Whether a trial's call runs the other rival; `left`: the trial's calls after it. Each rival runs several
   // times in a row, so that few calls find the other's data in the caches.
   static bool runs_other(int left) { return left / kRun % 2 == 0; }
-  // For every call of the class: the new decision for all ranks, if any.
+  // To be called for every call of the class: returns the new decision for all ranks, if any.
   std::optional<Decision> next();
   // `clean`: no rank did anything else meanwhile.
   void add(int rival, std::uint64_t nanoseconds, bool clean);
@@ -66,7 +66,7 @@ class RivalTrials {
   std::uint64_t trials() const { return trials_; }  // completed
   // Speed of the current rival relative to the other, in the last trial; 0: none.
   double speedup() const { return speedup_; }
-  bool clean() const { return clean_; }  // the last trial was
+  bool clean() const { return clean_; }  // the last trial used only clean times
 
  private:
   struct Times {
@@ -107,8 +107,8 @@ class RivalChoices {
   // Whether all calls before this one have chosen.
   bool is_turn(int channel, std::uint64_t number) const { return channel_of(channel).next == number; }
   bool waits(int channel, std::uint64_t number) const { return channel_of(channel).next < number; }
-  // Whether choose() will return `staged` for this call unless it is `mapped`; in turn, before other ranks
-  // have begun the call.
+  // Whether choose() will return `staged` for this call unless it is `mapped`. Called in turn, maybe before
+  // other ranks have begun the call.
   bool runs_staged(int channel, const Call& call, Collective collective);
   // Returns the rival to run; called in turn, when all ranks have begun the call or runs_staged(). `first`:
   // the rival before anything was measured. `fixed`: runs `first` without measuring. The result goes to

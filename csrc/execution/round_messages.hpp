@@ -30,7 +30,7 @@ class RoundMessages {
   void abandon(Transport& transport) noexcept;
 
  private:
-  enum class Kind : std::uint8_t { Send, Recv, Acknowledgement };  // the last: received for our send
+  enum class Kind : std::uint8_t { Send, Recv, Acknowledgement };  // the last is received for a Send
   struct Pending {
     Request request;
     int peer;
@@ -38,7 +38,7 @@ class RoundMessages {
     Kind kind;
   };
   std::vector<Pending> pending_;
-  // Of the outstanding round; acknowledge_: every received message is acknowledged to its sender.
+  // Arguments of the outstanding round. acknowledge_: every message is acknowledged to its sender.
   bool acknowledge_ = false;
   Channel channel_ = Channel::Collective;
   int acknowledgement_tag_ = 0;

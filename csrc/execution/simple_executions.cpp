@@ -22,7 +22,7 @@ bool MessageExecution::advance() {
                          bytes});
       done += bytes;
     } while (done < call_.bytes);
-    // A pending request is tested later: a test may move bytes of other messages; the caller may post more.
+    // Returns before testing, since a test may move bytes of other messages and the caller may post more.
     if (std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.request.active; }))
       return false;
   }
@@ -30,7 +30,7 @@ bool MessageExecution::advance() {
     RecvStatus status;
     Piece& piece = pieces_.back();
     if (!transport_.test(piece.request, call_.send ? nullptr : &status)) {
-      std::uint64_t moved = 0;  // of a long message the first piece moves first
+      std::uint64_t moved = 0;  // the first pieces of a long message move first
       for (const Piece& p : pieces_) moved += transport_.bytes_moved(p.request);
       if (moved != moved_) ++rounds_done_;
       moved_ = moved;

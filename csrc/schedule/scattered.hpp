@@ -14,7 +14,7 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;
 
-// From elements of a buffer without gaps to those of its pieces. Throws Internal beyond the end.
+// Maps elements of a buffer without gaps to the pieces that store it. Throws Internal beyond the end.
 class PieceMap {
  public:
   explicit PieceMap(Pieces pieces);

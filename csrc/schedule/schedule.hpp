@@ -66,7 +66,7 @@ template <>
 inline constexpr auto kNames<StepKind> = names("send", "recv", "copy", "reduce", "signal", "wait");
 inline constexpr int kStepKindCount = kNameCount<StepKind>;
 
-// Saves the extra pass of AVG and PREMUL_SUM.
+// Scaling by a Copy or Reduce, which saves AVG and PREMUL_SUM an extra pass.
 enum class Scale : std::uint8_t {
   None,
   PreMul,   // Copy only: multiplies by the operation's factor (ReduceOp::PreMulSum)

@@ -3,8 +3,8 @@
 // operation, no deadline, no comparison of calls.
 //
 // All lanes run one after the other on one queue, and so do the captured collectives of all groups on a
-// device: a graph may run unordered branches one after the other, in another order on each rank, so that two
-// that wait for other ranks would block each other.
+// device: a graph may run independent branches in sequence, in another order on each rank, and two branches
+// that wait for other ranks would then block each other.
 //
 // Threads: one at a time for each queue.
 #pragma once
@@ -18,10 +18,10 @@
 
 namespace mpi_gdr {
 
-// Whether it waits for devices only. If not, `why` names what needs the host.
+// Whether the schedule waits for devices only. If not, `why` says what needs the host.
 bool can_be_captured(const Schedule& schedule, std::string& why);
 
-// Submits it to `queue`. `node`: null if the schedule is not a shared one. All ranks replay their graphs in
+// Submits the schedule to `queue`. `node`: null if !schedule.shared. All ranks replay their graphs in
 // the same order, one replay after the other.
 void submit_captured(const Schedule& schedule, const Binding& binding, const ipc::DeviceNode* node,
                      DeviceQueue& queue);

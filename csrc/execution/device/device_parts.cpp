@@ -76,7 +76,7 @@ class Progress : public Execution {
     }
     return std::find(done_.begin(), done_.end(), false) == done_.end();
   }
-  // Without the parts that have not begun: no peer delays these.
+  // Without the parts that wait for an earlier part: no peer delays these.
   std::vector<int> pending_peers() const override {
     const auto is_over = [&](int before) { return before < 0 || done_[static_cast<std::size_t>(before)]; };
     std::vector<int> peers;

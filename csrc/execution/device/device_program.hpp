@@ -34,8 +34,8 @@ class DeviceProgram : public Execution {
   void end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept;
   // True once the device program is over as well: buffers are free.
   bool advance() final;
-  // Sets every flag that the device waits for: its queues drain with undefined results. Repeat it until it
-  // returns true: the device is through.
+  // Sets every flag that the device waits for: its queues drain with undefined results. To be repeated until
+  // it returns true, when the device no longer accesses the flags.
   bool release_device() noexcept {
     release_waits();
     return flags_.through();

@@ -22,7 +22,7 @@ class Gate {
  public:
   // May synchronise the device (StreamFlagPool::acquire).
   explicit Gate(std::shared_ptr<StreamFlagPool> pool) : pool_(std::move(pool)), flags_(pool_->acquire(1)) {}
-  // If the device has not executed enter(), it may still write the flag, which is then leaked.
+  // Leaks the flags if the device has not executed enter(), because it may still write one.
   ~Gate() {
     if (state_.load(std::memory_order_relaxed) == kAwaited) holding_.fetch_sub(1, std::memory_order_relaxed);
     entered() ? pool_->release(flags_) : pool_->leak();
@@ -64,9 +64,9 @@ class Gate {
   static std::atomic<int> holding_;  // number of gates that are awaited and not open
 };
 
-// The order in which messages are posted where some wait for a device: MPI matches messages of one peer and
-// tag in that order, and a later one may be ready first. Other messages must not wait: the device may need
-// them first.
+// The order in which messages are posted if some wait for a device. MPI matches messages of one peer and tag
+// in that order, but a later one may be ready first, and then waits. Messages of other peers or tags must not
+// wait, because the device may need them first.
 //
 // Threads: take() with the lock under which calls get their order; a Turn by the holder of the progress role.
 class MessageTurns {
@@ -80,7 +80,7 @@ class MessageTurns {
   Turn take(const MessageCall& call) {
     Turn turn;
     if (last_.size() > kMost) std::erase_if(last_, [](const auto& entry) { return entry.second->load(); });
-    if (!call.send && call.peer == kAnySource) {  // may match what any other receive could
+    if (!call.send && call.peer == kAnySource) {  // may match the message of any other receive
       for (const auto& [key, posted] : last_)
         if (!std::get<0>(key) && std::get<2>(key) == call.tag) turn.before.push_back(posted);
     } else {

@@ -36,7 +36,7 @@ class LibraryExecution : public NodeProgram {
     communicator_->submit(*calls_, arguments_of(binding_), caller, *queues[0]);
   }
   bool carry() override {
-    // A device that waits for a rank whose NCCL was aborted waits for ever.
+    // `true` although this device may not have ended: it never ends if another rank has aborted NCCL.
     look_for_failures(true);
     if (const auto now = std::chrono::steady_clock::now(); now >= next_look_) {
       next_look_ = now + kBetweenLooks;
@@ -55,7 +55,7 @@ class LibraryExecution : public NodeProgram {
   static constexpr std::chrono::milliseconds kBetweenLooks{100};
   const std::shared_ptr<const std::vector<LibraryCall>> calls_;
   const std::shared_ptr<nccl::Communicator> communicator_;
-  // Progress role: at NCCL's error.
+  // With the progress role: when to query NCCL's error next.
   std::chrono::steady_clock::time_point next_look_ = std::chrono::steady_clock::now() + kBetweenLooks;
 };
 

@@ -38,7 +38,7 @@ std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint6
   if (!mirrors_ || !memory ||
       std::none_of(schedule_->originals.begin(), schedule_->originals.end(), of_buffer))
     return 0;
-  // Others could not access single elements, and could not report it.
+  // Not published if misaligned: the kernels of other ranks could not access it, nor report that.
   if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
     return 0;
   const auto found = memory_->group_memory().find(memory, use);
@@ -123,8 +123,8 @@ bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQue
   return true;
 }
 
-// Also before launch(). The device of another rank may overwrite a flag with a lower value afterwards:
-// callers repeat it until the device is through.
+// May run before launch(). Afterwards another rank's device may overwrite a flag with a lower value: callers
+// repeat it until this device accesses no flag any more.
 void PeerExecution::release_waits() noexcept {
   const int rank = memory_->rank();
   memory_->publish_failed();  // first: a peer that sees the released device's work must see this

@@ -1,8 +1,8 @@
 // A schedule on memory that the devices of a node share: Signal, Wait, Copy and Reduce, all by the device.
 // The host only checks for its end and for failures. docs/device.md says why it cannot deadlock.
 //
-// With mirrors (schedule/schedule.hpp) each device publishes the location of its rank's buffers, if these are
-// group memory, and reads that of the others behind a Wait. Other buffers go through Staging.
+// With mirrors (schedule/schedule.hpp) each device publishes where its rank's buffers are in group memory,
+// and reads those locations of other ranks behind a Wait. Buffers in other memory go through Staging.
 //
 // Threads: device_program.hpp.
 #pragma once
@@ -42,7 +42,7 @@ class PeerExecution : public NodeProgram {
 
   std::vector<const void*> sources_;      // issuing thread
   std::vector<ResolvedSource> resolved_;  // issuing thread
-  bool looked_ = false;                   // issuing thread: resolve_addresses() is behind all Waits so far
+  bool looked_ = false;                   // issuing thread: resolved since the last Wait
 };
 
 }  // namespace mpi_gdr

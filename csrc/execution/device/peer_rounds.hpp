@@ -14,7 +14,7 @@ namespace mpi_gdr {
 struct SlotUse {
   const ipc::DeviceNode* node;  // null: the schedule touches no other rank
   int slot;
-  std::uint64_t generation;  // from 1; of replays 0, to which the device adds their count
+  std::uint64_t generation;  // from 1; for replays 0: the device adds their count
   Replays replays{};
 
   std::uint64_t stamp(std::uint64_t number) const { return generation << 32 | number; }
@@ -27,7 +27,7 @@ struct SlotUse {
   void end(DeviceQueue& queue) const {
     node->each_peer([&](int r) { queue.write_flag(&node->ended(r, slot, node->rank()), stamp(0), replays); });
   }
-  // This rank's n-th Signal; the Wait for the peer's n-th. From 1.
+  // signal() is this rank's n-th Signal, wait() the Wait for the peer's n-th; n counts from 1.
   void signal(DeviceQueue& queue, std::uint64_t n) const {
     node->each_peer(
         [&](int r) { queue.write_flag(&node->notices(r, slot, node->rank()), stamp(n), replays); });
@@ -35,7 +35,7 @@ struct SlotUse {
   void wait(DeviceQueue& queue, int peer, std::uint64_t n) const {
     queue.wait_flag(&node->notices(node->rank(), slot, peer), stamp(n), replays);
   }
-  // In this rank's memory, or in the slot's Staging.
+  // The slice's address in this rank's memory, or in any rank's Staging of the slot.
   void* address(const Slice& slice, const Binding& binding) const {
     const bool own = slice.owner < 0 || (node && slice.owner == node->rank());
     if (slice.buffer == Buffer::Staging)
@@ -45,8 +45,8 @@ struct SlotUse {
   }
 };
 
-// In each round the Signals, which notify of earlier rounds, then `local(step)` for each Copy and Reduce,
-// then the Waits, with `waited()` behind each.
+// Submits, in each round, the Signals, which announce the end of earlier rounds, then calls `local(step)` for
+// each Copy and Reduce, then submits the Waits and calls `waited()` after each.
 template <typename Local, typename Waited>
 void submit_rounds(const Schedule& schedule, const SlotUse& use, DeviceQueue& queue, const Local& local,
                    const Waited& waited) {

@@ -43,7 +43,7 @@ void StreamExecution::submit(Device& device, std::span<DeviceQueue* const> queue
   // Lane by lane: lanes are independent of each other on every rank, so this order is topological over all
   // ranks. An order by round number is not, because round numbers differ between ranks.
   for (std::size_t lane = 0; lane < lanes; ++lane) submit_lane(static_cast<int>(lane), *queues[lane % used]);
-  // Waits for the lanes' last messages go behind all lanes: earlier, they would delay the queue's next lanes.
+  // Submitted after all lanes: a wait for one lane's last messages would delay the queue's next lanes.
   for (std::size_t lane = 0; lane < lanes; ++lane)
     if (host_total_[lane])
       queues[lane % used]->wait_flag(flags_.host(static_cast<int>(lane)), flags_.base + host_total_[lane]);
@@ -62,7 +62,7 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
         if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce)
           mpi_gdr::submit(resolve(*schedule_, step, binding_, sources_), queue);
       ++device_done;
-      // Only messages read the counter: a write is due if the lane's next round with work has some.
+      // Only rounds with messages read the counter: written if the lane's next round with work is one.
       std::uint32_t next = r + 1;
       const auto idle = [&](const Sides& s) { return !s.host && !s.device; };
       while (next < rounds.round_count && idle(sides_[rounds.first_round + next])) ++next;

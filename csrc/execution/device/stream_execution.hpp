@@ -29,7 +29,7 @@ class StreamExecution : public DeviceProgram {
   void abandon() noexcept override;
 
  private:
-  // The sides that a round has, without copies of a slice onto itself.
+  // The sides that have work in a round. Copies of a slice onto itself are no work.
   struct Sides {
     bool host = false, device = false;
   };

@@ -1,6 +1,6 @@
 // A pool of flags for operations, allocated up front, because an allocation may synchronise the device. A
-// block serves one operation after the other without being cleared: each counts on from where the last one
-// ended.
+// block serves one operation after the other without being cleared: each starts at the values where the
+// previous one ended.
 //
 // Threads: acquire() on issuing threads, release() and leak() on any. release() does not wait for an
 // acquire() that waits for the device.
@@ -29,7 +29,7 @@ inline void raise(Flag& flag, std::uint64_t value) noexcept {
 struct StreamFlags {
   Flag* flags = nullptr;
   std::uint64_t base = 0;
-  std::size_t block = 0;  // the pool's number of it
+  std::size_t block = 0;  // index in the pool
 
   Flag* start() const { return flags; }    // the caller's data is ready; written by the device
   Flag* end() const { return flags + 1; }  // the device program is over; written by the device

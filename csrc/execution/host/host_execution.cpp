@@ -74,7 +74,7 @@ bool HostExecution::run_waits(const Round& round, int lane) {
 }
 
 void HostExecution::run_local_steps(const Round& round, int lane) {
-  if (shared_)  // a Signal ends earlier rounds: it precedes this round's work
+  if (shared_)  // a Signal announces the end of earlier rounds: it precedes this round's work
     for (const Step& step : plan_->steps_of(round))
       if (step.kind == StepKind::Signal) shared_->signal(lane);
   for (const Step& step : plan_->steps_of(round)) {

@@ -70,7 +70,7 @@ bool SharedSteps::begin() {
     own.history[generation_ % 2] = binding_.call.history;
     if (!binding_.send_counts.empty()) publish_counts();
     own.begun.store(generation_ << shm::kReachBits | reach_bits(), std::memory_order_release);
-    // Without a choice, no rank waits for this flag alone.
+    // Other ranks sleep on this flag only in agree().
     if (schedule_->staged || chooses_by_reach()) Doorbell::ring(own.begun, own.sleepers);
     notified_ = true;
   }
@@ -115,7 +115,7 @@ bool SharedSteps::is_open() const {
   }
 }
 
-// An all_to_all has no size common to all ranks by which to measure: other ranks' blocks may be longer.
+// An all_to_all cannot choose by measured times: it has no size that is equal on all ranks.
 bool SharedSteps::chooses_by_reach() const { return binding_.call.collective == Collective::AllToAll; }
 
 std::uint64_t SharedSteps::reach_bits() {
@@ -123,7 +123,7 @@ std::uint64_t SharedSteps::reach_bits() {
   if (is_open()) return shm::kMappedBit | shm::kCopiedBit;
   const RivalChoices::Call& rivals = binding_.rivals;
   const bool can_copy = node_.reach() == Reach::All;
-  // Without this rank's memory, all choose the rival for ordinary memory, whatever the others' bits.
+  // As this rank's memory is not mapped, all ranks choose as for ordinary memory, whatever the others' bits.
   is_decided_ = !chooses_by_reach() &&
                 (!rivals.choices ||
                  (rivals.choices->is_turn(channel_, rivals.number) &&
@@ -150,7 +150,7 @@ bool SharedSteps::agree() {
   for (const int r : node_.members()) {
     const auto& flag = slot(r).begun;
     const std::uint64_t begun = flag.load(std::memory_order_acquire);
-    if (begun >> shm::kReachBits < generation_) {  // not begun: still compares the others
+    if (begun >> shm::kReachBits < generation_) {  // not begun; goes on to compare the others
       if (all) all = missing(r, flag, begun, slot(r).sleepers);
       continue;
     }

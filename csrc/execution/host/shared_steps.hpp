@@ -22,10 +22,10 @@ class SharedSteps {
 
   // True once all ranks have ended the slot's earlier use and schedule() is chosen. Exposes our buffers.
   bool begin();
-  // The one given, or its Schedule::staged. After begin().
+  // The constructor's schedule or its Schedule::staged, whichever was chosen. Valid after begin().
   const Schedule& schedule() const { return *schedule_; }
   void signal(int lane);
-  // `step`: the lane's next Wait for its peer. True if the peer has come to the Signal that ends this Wait.
+  // `step`: the lane's next Wait for its peer. True if the peer has executed the Signal that ends this Wait.
   // Throws Mismatch, naming both calls, if the peer is in another call.
   bool awaited(int lane, const Step& step);
   void run(const Step& step);  // Copy or Reduce
@@ -60,7 +60,7 @@ class SharedSteps {
   std::uint64_t published(int rank, std::size_t i) const;
   // Where in a rank's Input its block for this rank begins, or in its Output the block from this rank.
   std::uint64_t block_start(int rank, Buffer buffer) const;
-  // Records that a rank's flag has not the awaited value; returns false.
+  // Records that a rank's flag does not have the awaited value; returns false.
   bool missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen,
                std::atomic<std::uint32_t>& sleepers);
   void raise(std::atomic<std::uint64_t>& flag, std::uint64_t value);
@@ -93,7 +93,7 @@ class SharedSteps {
   RivalChoices::Choice choice_;
   int missing_ = -1;
   Doorbell bell_;  // if a rank is missing
-  // Decided: `staged`, whatever the other ranks say.
+  // is_decided_: runs `staged`, whatever the other ranks' bits.
   bool is_decided_ = false, notified_ = false, begun_ = false;
 };
 
