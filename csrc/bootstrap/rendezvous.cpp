@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kForged(2);  // for the last arrival to overwrite
 // A rank that stops waiting adds kLeft to the number of arrivals. Later arrivals then fail; otherwise they
 // would block in an MPI call that the departed rank never makes.
 constexpr std::int64_t kLeft = std::int64_t{1} << 32;
-constexpr std::chrono::seconds kPublishing(10);  // from the last arrival to its result
+constexpr std::chrono::seconds kPublishing(10);  // allowed between the last arrival and its result
 
 // Fails after a delay: ranks with another secret read the store for kForged, and this process, which may
 // serve it, must not end before.

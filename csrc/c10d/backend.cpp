@@ -198,7 +198,7 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
                                              observed.span, timed_.load(std::memory_order_relaxed));
     issue(*work, call, options, call.accelerator, stream_result(call));
     if (call.async) return work;
-    // Waits here: no hand-off to the progress thread and, as with NCCL, no Work to wait for.
+    // Waits in the call, without a hand-off to the progress thread. As with NCCL, no Work is returned.
     work->complete();
     if (returns_works()) return work;
     return nullptr;

@@ -32,7 +32,7 @@ c10::Stream wrap(DeviceQueue& queue, c10::Device where) {
 }
 
 enum Role { kCaptured, kFutures, kLanes, kDepartures, kRoles };
-constexpr int kSets = 4;            // of all but kCaptured; further groups share them
+constexpr int kSets = 4;            // of streams, except kCaptured; further groups share them
 std::atomic<int> failed_groups{0};  // relaxed: a counter
 
 // Streams that deal_stream() deals to a device's groups in turn, with its mutex. Never destroyed: torch's

@@ -41,7 +41,7 @@ class DeviceStreams {
 
   c10::Device where() const { return where_; }
   Device& device() const { return device_; }
-  // Messages go through host memory, until a trial has shown that messages of device memory always move.
+  // Messages go through host memory until a MessageTrial of device memory has succeeded on all ranks.
   bool through_host() const { return through_host_.load(std::memory_order_acquire); }
   void pass_addresses();                // from now on
   bool sees_messages_in_order() const;  // a network card's writes can be waited for; warns if not

@@ -1,4 +1,4 @@
-// Tests whether messages of device memory always move.
+// Tests whether messages of device memory progress while a stream waits and memory is freed.
 #pragma once
 
 #include <memory>

@@ -51,7 +51,7 @@ class DeviceNode : public NodeFlags {
   std::byte* staging(int rank, int slot) const {
     return staging_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(slot) * kStagingBytes;
   }
-  // Of the graph slot.
+  // The counters and the flag that replays of graphs use.
   Replays replays() const { return {&counts_[0].value, &counts_[1].value, &released()}; }
   // From now on no replay waits for others or notifies them, and results are invalid. Any thread.
   void release_replays() const noexcept { released().store(1, std::memory_order_release); }

@@ -110,7 +110,7 @@ class NodeFlags {
  protected:
   // By the host of `writer`, when it has unmapped `owner`'s memory.
   Flag& detached(int owner, int writer) const { return flag(owner, 0, 5, writer); }
-  // By this rank's host for its device.
+  // By this rank's host, to end the waits of replays on its device.
   Flag& released() const { return flag(rank_, kGraphSlot, 1, rank_); }
   std::byte* area(int owner) const { return areas_.of[static_cast<std::size_t>(owner)]; }
   // For as long as the process lives.

@@ -56,7 +56,7 @@ struct Communicator::OfDevice {
   std::mutex mutex;  // NCCL allows one thread at a time to submit to a device's communicators
   const std::unique_ptr<DeviceQueue> queue;
   std::atomic<int> ending{0};             // aborted communicators that may block mutex or queue
-  const std::shared_ptr<Flag[]> drained;  // by the queue: how many of `marks` it has reached
+  const std::shared_ptr<Flag[]> drained;  // written by the queue: the last of `marks` that it has reached
   std::uint64_t marks = 0;                // with the mutex
 
   static OfDevice& of(Device& device) {
@@ -72,7 +72,7 @@ struct Communicator::OfDevice {
 
 // Freed only when the work that uses it has been ended.
 struct Communicator::Trial {
-  // NCCL changes its algorithm and protocol in between.
+  // Between these sizes NCCL changes its algorithm and protocol.
   static constexpr std::size_t kBytes[] = {8, std::size_t{64} << 10, std::size_t{1} << 20,
                                            std::size_t{32} << 20};
   Trial(Device& device, int size)

@@ -60,7 +60,7 @@ struct alignas(128) Slot {
 };
 
 inline constexpr std::uint64_t kMappedBit = 1;  // all accessible buffers are in memory that the others map
-inline constexpr std::uint64_t kCopiedBit = 2;  // the kernel copies them
+inline constexpr std::uint64_t kCopiedBit = 2;  // the kernel can copy them
 inline constexpr int kReachBits = 2;
 
 class Segment {
