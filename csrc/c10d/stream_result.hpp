@@ -25,7 +25,7 @@ class StreamResult {
   // --- during the issue ---
   // All work submitted to `stream` so far is part of the results.
   void computed(const c10::Stream& stream);
-  // `gate` opens once the host has received the message; `arrivals` then copy it on the current stream.
+  // `gate` opens once the host has transferred the message; `arrivals` then copy it on the current stream.
   void arrives(std::shared_ptr<Gate> gate, std::vector<std::function<void()>> arrivals);
   void keep(FewTensors tensors);  // until wait() on the stream of the call, or release()
 
