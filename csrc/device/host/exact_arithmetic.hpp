@@ -64,7 +64,7 @@ inline Singles to_odd_float(Doubles v) {
 }
 
 // Changes the terms, but not their sum, until each equals its rounded sum with the next one, which is then at
-// most half a unit in its last place. Zeros come last; NaNs stay NaNs. Returns unfinished lanes.
+// most half a unit in the last place of the former. Zeros come last, NaNs stay. Returns unfinished lanes.
 inline Longs separate(Doubles* terms, int count) {
   Longs changed;
   int passes = 0;
@@ -93,7 +93,8 @@ inline Doubles quotient_to_odd(Doubles v, double divisor) {
   return to_odd(nearest, remainder(v, nearest, divisor));
 }
 
-// (high + low) / divisor, to nearest or, unless kNearest, to odd. After separate(); high: 0 or >= 2^-800.
+// (high + low) / divisor, rounded to nearest if kNearest, else to odd. `high` is the rounded sum of both, and
+// 0 or at least 2^-800.
 template <bool kNearest>
 Doubles quotient(Doubles high, Doubles low, double divisor) {
   const Doubles nearest = high / divisor;
