@@ -48,7 +48,7 @@ const std::string& checked(const std::string& text, std::size_t most) {
   return text;
 }
 
-// `text` comes from the launcher, whose short answers arrive whole. Changes only its answer to get_maxes.
+// Lowers the value limit in the launcher's answer to get_maxes; other texts pass. Short answers arrive whole.
 std::string with_smaller_limit(std::string text) {
   const std::size_t limit = text.find(kValueLimit);
   if (!text.starts_with(kMaxesOfLauncher) || limit == text.npos || text.back() != '\n') return text;
@@ -74,7 +74,7 @@ void shield_in_child() {
     ::close(shielded_fd);
     return;
   }
-  // Answers in advance the only question, "finalize" at exit; pair[1] stays open to receive it.
+  // Answers in advance the only command that the child sends, "finalize" at exit; pair[1] stays open for it.
   const ssize_t written = ::write(pair[1], kFinalizeAck, sizeof kFinalizeAck - 1);
   (void)written;
   ::dup3(pair[0], shielded_fd, O_CLOEXEC);

@@ -55,7 +55,7 @@ class PmiServer {
   std::string answer(const std::string& line);
   void barrier();
   void watch_for_abort();
-  // Exit handler: the process could otherwise end with status 0 before the line of MPI_Abort is read.
+  // Exit handler. Waits until all commands are read: the process could otherwise end before MPI_Abort's.
   void finish_at_exit();
   [[noreturn]] void abort_job(const std::string& line);
 
@@ -71,7 +71,7 @@ class PmiServer {
   std::atomic<bool> in_init_{true};
 };
 
-// Replaces `fd` (PMI) in forked children by a socket that answers "finalize". The last call counts.
+// In forked children, replaces the PMI socket `fd` by one that answers "finalize". The last call counts.
 void shield_pmi_from_forks(int fd);
 
 }  // namespace mpi_gdr

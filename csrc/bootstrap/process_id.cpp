@@ -98,7 +98,7 @@ ProcessId own_process() {
 
 std::optional<ProcessId> torchrun_agent() {
   if (!std::getenv(kAgentsMark)) return std::nullopt;
-  // Wrappers have the variable, the agent does not.
+  // Skips wrappers, which have the variable; the agent does not.
   constexpr int kMostWrappers = 32;
   ProcessId process = own_process();
   if (process.domain == 0) return std::nullopt;
@@ -167,7 +167,7 @@ ProcessState look_at(const ProcessId& process) {
 }
 
 std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped) {
-  // Both kinds are named: ranks that wait for a stopped rank end at a deadline, and would hide the cause.
+  // Names both kinds: ranks that wait for a stopped one end at a deadline, and alone would hide the cause.
   std::string halted, ended;
   for (int r = 0; r < static_cast<int>(processes.size()); ++r) {
     const ProcessId& process = processes[r];

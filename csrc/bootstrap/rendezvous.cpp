@@ -24,10 +24,10 @@ constexpr std::chrono::seconds kForged(2);  // for the last arrival to overwrite
 // A rank that stops waiting adds kLeft to the number of arrivals. Later arrivals then fail; otherwise they
 // would block in an MPI call that the departed rank never makes.
 constexpr std::int64_t kLeft = std::int64_t{1} << 32;
-constexpr std::chrono::seconds kPublishing(10);  // from the last arrival to its result
+constexpr std::chrono::seconds kPublishing(10);  // allowed between the last arrival and its result
 
-// Fails after a delay. Ranks with another secret still read the store for kForged, and the store may be in
-// this process.
+// Fails after a delay: ranks with another secret read the store for kForged, and this process, which may
+// serve it, must not end before.
 [[noreturn]] void refuse(const std::string& prefix, const std::string& why) {
   std::this_thread::sleep_for(kForged + std::chrono::seconds(1));
   fail(ErrorCode::Remote, "rendezvous '", prefix, "': ", why);
@@ -101,7 +101,7 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
     if (now >= deadline) {
       if (complete || store.add(prefix + "/n", kLeft) % kLeft < size)
         fail_late(store, prefix, rank, size, std::chrono::duration<double>(now - start).count());
-      complete = true;  // the last arrival cannot see that this rank stopped waiting
+      complete = true;  // too late for the last arrival to see that this rank gave up
       deadline = now + kPublishing;
     }
     std::this_thread::sleep_for(std::min<steady_clock::duration>(pause, deadline - now));

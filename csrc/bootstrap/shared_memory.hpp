@@ -21,8 +21,8 @@ std::string explain_shared_memory_shortage(const std::vector<int>& node_of_rank,
 // A warning if `free` bytes are few for this many ranks of a host; or "". `started` as above.
 std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool started);
 
-// Why MPICH certainly waits in vain for other ranks of this host, or "": its file is mapped, no other rank is
-// visible, /dev/shm is as new as the PID namespace. For ranks whose launcher_pid() is 0.
+// Why MPICH waits in vain for other ranks of this host, or "". Certain if its file is mapped, no other rank
+// is visible, and /dev/shm is as new as the PID namespace. For ranks whose launcher_pid() is 0.
 std::string unshared_memory();
 
 // Unlinks MPICH's files that this process maps; the memory stays. Call when all ranks have attached, or

@@ -81,8 +81,8 @@ void Watchdog::announce(const std::string& why, int status) const {
   report(rank_, text + "; this process ends with code " + std::to_string(status) + last_words(text));
 }
 
-// Called on the thread inside the call, with this object on its stack. run() still enforces the deadline:
-// other exit handlers may hang.
+// Called on the thread that is inside the guarded call. run() still enforces the deadline: other exit
+// handlers may hang.
 void Watchdog::exit_inside(int status) noexcept try {
   if (::getpid() != process_) return;              // a child forked inside the call
   const std::lock_guard<std::mutex> lock(mutex_);  // blocks forever if the other thread is ending the process
@@ -110,7 +110,7 @@ void Watchdog::run(Deadline deadline) {
     if (changed_.wait_until(lock, std::min(deadline, now + kLook), [this] { return done_; })) return;
     if (exiting_) break;
     const std::string found = lost_();
-    if (found.empty() || reason.empty()) {  // none, no longer any, or the first
+    if (found.empty() || reason.empty()) {  // no reason, or the first one
       reason = found;
       since = now;
     }

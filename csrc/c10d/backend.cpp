@@ -13,7 +13,7 @@
 namespace mpi_gdr::torch_binding {
 namespace {
 
-// Null: no served device.
+// Null if the call uses no served device.
 std::shared_ptr<StreamResult> stream_result(const TensorCall& call) {
   return call.streams ? std::make_shared<StreamResult>(call.streams) : nullptr;
 }
@@ -29,7 +29,7 @@ MpiBackend::MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_pt
   group_->on_failure(GroupState::FailureOf::Streams, DeviceStreams::note_failed_group);
 }
 
-// Without MPI: the garbage collector runs it at any time, on any rank.
+// Calls no MPI: the garbage collector may run it at any time, on any rank.
 MpiBackend::~MpiBackend() = default;
 
 void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
@@ -116,7 +116,7 @@ void MpiBackend::wait_for_accelerator() {
     earlier = on_accelerator_;
   }
   for (const auto& [operation, copied_back, result] : earlier) {
-    // A message may precede the peer's barrier; if a stream waits for it, it is part of that stream's work.
+    // Skips messages, which a peer may send after its barrier, unless a stream already waits for them.
     if (operation->info().channel == Channel::PointToPoint && !(result && result->awaited())) continue;
     operation->has_host_waiter.store(true, std::memory_order_release);
     try {
@@ -140,7 +140,7 @@ void MpiBackend::addEphemeralTimeout(const std::chrono::milliseconds& timeout) {
 
 void MpiBackend::registerAbortHook(int64_t id, std::function<void()> hook) {
   abort_hooks_->add(id, std::move(hook));
-  // Weak: the last owner of a Python hook takes the GIL, which the progress thread must not.
+  // Weak: destroying a Python hook takes the GIL, which the progress thread must not take.
   const auto call = [engine = &group_->engine(), hooks = std::weak_ptr(abort_hooks_)] {
     try {
       engine->later([hooks] {
@@ -198,7 +198,7 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
                                              observed.span, timed_.load(std::memory_order_relaxed));
     issue(*work, call, options, call.accelerator, stream_result(call));
     if (call.async) return work;
-    // Waits here: no hand-off to the progress thread and, as with NCCL, no Work to wait for.
+    // Waits in the call, without a hand-off to the progress thread. As with NCCL, no Work is returned.
     work->complete();
     if (returns_works()) return work;
     return nullptr;
@@ -240,7 +240,7 @@ void MpiBackend::startCoalescing() {
     if (block_ && block_->owner != std::this_thread::get_id())
       fail(ErrorCode::InvalidUsage,
            "start_coalescing: another thread has a coalescing block open on this group");
-    // An exception left the block open, and nothing was sent; waiting for it throws.
+    // An exception left the earlier block open. None of it was sent; waiting for its Work throws.
     if (block_) {
       block_->work->drop();
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
@@ -321,7 +321,7 @@ void MpiBackend::waitForPendingWorks() {
 }
 
 at::Tensor MpiBackend::allocateTensor(long size, at::TensorOptions options) {
-  // The free function: no other rank runs this call.
+  // Not the member, which fails the group when memory runs out: this call is local to the rank.
   return torch_binding::with_torch_errors([&] { return allocate_tensor(size, options); });
 }
 

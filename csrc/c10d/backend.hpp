@@ -162,7 +162,7 @@ class MpiBackend : public c10d::Backend {
   // Records the call into the graph that the current stream is captured into, or throws.
   WorkPtr capture(TensorCall call);
   OperationPtr submit_messages(TensorCall& call, IssueOptions& options, StreamResult& result);
-  // Calls submit() and binds `work`. `accelerator`: some tensor, joined messages' too, is not on the host.
+  // Calls submit() and binds `work`. `accelerator`: a tensor, maybe of a joined message, is not on the host.
   void issue(MpiWork& work, TensorCall& call, IssueOptions& options, bool accelerator,
              std::shared_ptr<StreamResult> result);
   // Before the first collective on an accelerator: tries messages of device memory, and sets up NCCL inside a
@@ -170,7 +170,7 @@ class MpiBackend : public c10d::Backend {
   // Postponed while a stream of any rank waits for a message.
   void share_devices(const TensorCall& call);
   void try_messages(const TensorCall& call);
-  // `inside`: inside each node of this topology; null: in the whole group. False: not with NCCL.
+  // Whether NCCL is used: inside each node of topology `inside`, or in the whole group if that is null.
   bool share_library(const TensorCall& call, const Topology* inside);
   void share_memory(const TensorCall& call, const Topology* inside);
   std::vector<int> members_here(const Topology* inside) const;
@@ -209,7 +209,7 @@ class MpiBackend : public c10d::Backend {
 
   Devices devices_;
   std::mutex sharing_mutex_;
-  enum class Sharing : std::uint8_t { Nothing, Library, Done };  // what the devices share, or cannot
+  enum class Sharing : std::uint8_t { Nothing, Library, Done };  // set up by share_devices() so far
   std::atomic<Sharing> sharing_{Sharing::Nothing};
 
   std::mutex mutex_;  // guards all below, except atomics

@@ -64,7 +64,7 @@ MpiBackend::BackendPtr MpiBackend::merge(const StorePtr& store, const OptionsPtr
       fail(ErrorCode::InvalidUsage, "merge: rank=", rank, ", expected 0..", size - 1);
     if (auto child = find_child(store.get())) return child;
     const c10d::Backend::Options& options = opts ? *opts : *options_;
-    // On the user's connection, which other threads may occupy.
+    // Uses the caller's connection to the store, where calls of other threads may delay this one.
     SignedStore meeting(std::make_unique<C10dStore>(store), Signer::of_launch());
     std::vector<int> members;
     for (const std::string& blob : rendezvous(meeting, "mpi-gdr/merge/" + options.group_name, rank, size,

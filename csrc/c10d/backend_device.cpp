@@ -28,7 +28,7 @@ void conclude(TensorCall& call, StreamResult& result, const c10::Stream& stream)
   result.computed(stream);
 }
 
-// Collectives use messages: a warning, once a process, unless a setting or a missing library is the reason.
+// Logs why collectives use messages: first as a warning, unless a setting or a missing library is the reason.
 void report_messages(const std::string& group, const TensorCall& call, const std::string& why) {
   static std::atomic_flag warned;
   const bool wanted = call.streams && Env::get().device_sharing && Env::get().node_memory;
@@ -55,7 +55,7 @@ std::string MpiBackend::first_reason(const std::string& own) {
     Text own{};
     std::vector<Text> all;
   };
-  // The operation owns it, for ever if it fails: others may still write to it.
+  // Owned by the operation, and never freed if that fails: other ranks may still write to it.
   const auto buffers = std::make_shared<Buffers>();
   own.copy(buffers->own.data(), sizeof(Text) - 1);
   buffers->all.resize(static_cast<std::size_t>(size_));
@@ -103,7 +103,7 @@ void MpiBackend::share_devices(const TensorCall& call) {
            group_->name(),
            " on a device, or the first that NCCL does not carry, which blocks: run one of it "
            "before the capture");
-    // A wait for the device would wait for the message, which the peer may send only after this call.
+    // The set-up waits for the device, and so for a message that the peer may send only after this call.
     if (!all_ranks_agree(!Gate::any_holds_a_stream())) return;  // on all ranks, until a later call
   }
   if (tries) try_messages(call);
@@ -155,7 +155,7 @@ bool MpiBackend::share_library(const TensorCall& call, const Topology* inside) {
   std::shared_ptr<nccl::Communicator> communicator;
   std::string why = "nothing serves these devices", reason;
   const nccl::Library* const library = call.streams ? nccl::find_library(why) : nullptr;
-  // All ranks have agreed to each step. The reason is that of the first rank which cannot take it.
+  // After a step all ranks have the reason of the first rank where it failed; no later step runs then.
   const auto step = [&](auto&& take) {
     if (!reason.empty()) return;
     if (library) why.clear();
@@ -175,7 +175,7 @@ bool MpiBackend::share_library(const TensorCall& call, const Topology* inside) {
     call.streams->device().identity().copy(own.identity.data(), own.identity.size());
   });
   const bool loaded = reason.empty();
-  bool alone = true;  // on their devices
+  bool alone = true;  // no other rank uses this device
   step([&] {
     for (int r = 0; r < flags->size(); ++r) {
       const ipc::Offer& theirs = flags->offer(r);
@@ -361,7 +361,7 @@ OperationPtr MpiBackend::submit_messages(TensorCall& call, IssueOptions& options
     result.computed(begin);
   }
   gate->enter(*on.queue(begin));
-  // Where the library reads device memory, a sender waits, too: the memory must not change before.
+  // If MPI reads device memory, a sender's stream waits, too: it must not change the memory before.
   if (!call.arrivals.empty() || !on.through_host()) result.arrives(gate, std::move(call.arrivals));
   options.gate = std::move(gate);
   return group_->issue(std::move(call.calls), std::move(options));

@@ -10,7 +10,7 @@ namespace {
 
 using c10d::OpType;
 
-// alltoall_base: bytes per rank; empty splits: even.
+// The bytes for each rank in alltoall_base; empty `splits`: equal parts.
 std::vector<std::uint64_t> split_bytes(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size,
                                        const char* tensor_name, const char* splits_name) {
   const char* const what = "all_to_all_single";

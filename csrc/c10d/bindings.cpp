@@ -266,7 +266,7 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly(
           "message_path", [](const MpiBackend& b) { return b.group().message_path(); },
           "The path of send and recv: shm (shared memory) or mpi.")
-      // Not every torch binds the virtual.
+      // Some supported releases of torch do not bind this virtual.
       .def("get_error", &MpiBackend::getError,
            "torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails.");
 

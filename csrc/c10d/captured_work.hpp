@@ -1,6 +1,6 @@
 // c10d::Work over collectives recorded into a graph (Group::capture()). For the CPU it is complete at once;
 // replays are invisible to the host. As with NCCL the capture can end only after wait(), or a Future's wait,
-// has ordered it behind the results. Any thread that takes part in the capture.
+// has ordered it behind the results. Used by any thread that takes part in the capture.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -33,7 +33,7 @@ class CompletionHooks : public std::enable_shared_from_this<CompletionHooks> {
   }
   bool any() const { return any_.load(std::memory_order_acquire); }
 
-  // Counts an operation as pending until the result is destroyed: after its hook, or if its issue fails.
+  // Counts an operation as pending until the returned token is destroyed: after its hook or a failed issue.
   std::shared_ptr<void> expect() {
     std::unique_lock lock(mutex_);
     ++expected_;

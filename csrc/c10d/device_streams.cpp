@@ -21,7 +21,7 @@ std::shared_ptr<StreamFlagPool> flag_pool(Device& device) {
   static auto* const pools = new std::map<Device*, std::shared_ptr<StreamFlagPool>>;
   const std::lock_guard lock(mutex);
   std::shared_ptr<StreamFlagPool>& pool = (*pools)[&device];
-  // For thousands of programs in flight, two dozen of an operation: making more may wait for the device.
+  // For thousands of outstanding programs; an operation may have two dozen. Making more may synchronise.
   if (!pool) pool = std::make_shared<StreamFlagPool>(device, 4096);
   return pool;
 }
@@ -32,11 +32,11 @@ c10::Stream wrap(DeviceQueue& queue, c10::Device where) {
 }
 
 enum Role { kCaptured, kFutures, kLanes, kDepartures, kRoles };
-constexpr int kSets = 4;            // of all but kCaptured; further groups share them
+constexpr int kSets = 4;            // of streams, except kCaptured; further groups share them
 std::atomic<int> failed_groups{0};  // relaxed: a counter
 
-// Dealt to the groups of a device in turn, with the mutex of deal_stream(). Never destroyed: torch's
-// allocator records events there while their memory lives.
+// Streams that deal_stream() deals to a device's groups in turn, with its mutex. Never destroyed: torch's
+// allocator may record events on them as long as memory that they have used lives.
 struct OwnStreams {
   std::array<std::vector<DeviceQueue*>, kRoles> pools;
   std::array<std::size_t, kRoles> dealt{};  // to groups

@@ -21,8 +21,8 @@ namespace mpi_gdr::torch_binding {
 
 // Null: no library serves this type. Loaded at the first call.
 DeviceLibrary* device_library(c10::DeviceType type);
-// False if the library does not find it: the driver may be too old for it, though not for torch. No index:
-// some device of the type.
+// False, too, if our library finds no such device: the driver may be too old for it, though not for torch.
+// Without an index: whether it serves some device of the type.
 bool serves_device(c10::Device where);
 // Logs once a process why a tensor uses the host fallback: a warning unless MPI_GDR_CUDA=off.
 void warn_of_fallback(c10::DeviceType type, bool sparse);
@@ -41,7 +41,7 @@ class DeviceStreams {
 
   c10::Device where() const { return where_; }
   Device& device() const { return device_; }
-  // Messages go through host memory, until a trial has shown that messages of device memory always move.
+  // Messages go through host memory until a MessageTrial of device memory has succeeded on all ranks.
   bool through_host() const { return through_host_.load(std::memory_order_acquire); }
   void pass_addresses();                // from now on
   bool sees_messages_in_order() const;  // a network card's writes can be waited for; warns if not
@@ -68,7 +68,7 @@ class DeviceStreams {
   Device& device_;
   const std::shared_ptr<StreamFlagPool> flags_;
   std::atomic<bool> through_host_{true};
-  // Not from torch's pool, which others share: they may wait for a message.
+  // Not from torch's pool, where other work shares a stream: these may wait for a message.
   DeviceQueue &departures_, &futures_, &captured_;
   std::vector<DeviceQueue*> queues_;
 };
@@ -81,7 +81,7 @@ class Devices {  // of one group, by device; thread-safe
   // Null: not served. The first call may wait for the device, and throws during a capture.
   std::shared_ptr<DeviceStreams> find(c10::Device where);
   bool served() const { return served_; }
-  // The transport of all members takes device addresses, as it reports.
+  // On all members the transport takes device addresses: it reports this, or MPI_GDR_GPU_AWARE=on.
   bool gpu_aware() const { return gpu_aware_; }
   bool capturing();  // whether a current stream is captured
 

@@ -24,14 +24,14 @@ class Hooks {
   void remove(std::int64_t id) { replace(id, nullptr); }
   bool any() const { return any_.load(std::memory_order_acquire); }
 
-  // In order of numbers. Logs exceptions of hooks. Throws bad_alloc.
+  // Calls the hooks in order of their numbers, and logs their exceptions. Throws bad_alloc.
   void call(const Arguments&... arguments) const {
     std::unique_lock lock(mutex_);
     const auto hooks = hooks_;
     lock.unlock();
     run(hooks, arguments...);
   }
-  // The same, and removes them first: each is called once, whoever calls.
+  // The same, but removes them first: each is called once, also if threads call this at the same time.
   void call_once(const Arguments&... arguments) {
     std::unique_lock lock(mutex_);
     const auto hooks = std::exchange(hooks_, {});

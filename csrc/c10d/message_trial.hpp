@@ -1,4 +1,4 @@
-// Tests whether messages of device memory always move.
+// Tests whether messages of device memory progress while a stream waits and memory is freed.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace mpi_gdr::torch_binding {
 // So each rank sends `bytes` to the next one while a stream waits and a thread allocates and frees.
 class MessageTrial {
  public:
-  // In the header, eager, rendezvous, and in pieces or by CUDA IPC.
+  // One size per MPI protocol: in the header, eager, rendezvous, and in pieces or by CUDA IPC.
   static constexpr std::size_t kSizes[] = {8, 64 << 10, 1 << 20, 16 << 20};
   // Allocates; waits for the current stream.
   MessageTrial(DeviceStreams& on, int rank, int size, std::size_t bytes);

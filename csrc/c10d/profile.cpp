@@ -30,7 +30,7 @@ struct Listening : torch::profiler::impl::ProfilerStateBase {
   static bool to(const ProfilerStateBase& profiler) { return profiler.*(&Listening::handle_) != 0; }
 };
 
-// False once the profiler has stopped: autograd's copies of thread states outlive it. A stop meanwhile races.
+// False once the profiler has stopped: autograd's copies of thread states outlive it. Not safe during a stop.
 bool still_listens(const c10::ThreadLocalDebugInfo* session) {
   if (!session) return false;
   auto* const state = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);

@@ -162,7 +162,7 @@ TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOpti
   chained.first.spec.count = sizeof(Header);
   chained.first.input = &x->own;
   chained.first.output = x->headers.data();
-  // No owner: the progress thread may drop the callback, but not the tensor.
+  // A plain pointer: the progress thread may destroy the callback, but must not release tensors.
   chained.next = [x = x.get()] { return x->exchange_elements(); };
   call.calls.emplace_back(std::move(chained));
   call.epilogues.push_back([tensor, x] {

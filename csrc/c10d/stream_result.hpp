@@ -1,6 +1,6 @@
 // Where on a device an operation's results are, for streams that use them. Any thread. Collectives have an
-// event. A message arrives in host memory, and the first stream that asks copies it: no stream of ours waits
-// for a message with other work behind it, whatever the order of receives.
+// event. A message arrives in host memory, and the first stream that needs it copies it. So no stream of ours
+// blocks other work while it waits for a message, whatever the order of receives.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -23,14 +23,14 @@ class StreamResult {
       : streams_(std::move(streams)), call_stream_(streams_->current()) {}
 
   // --- during the issue ---
-  // Part of the results: what `stream` holds now.
+  // All work submitted to `stream` so far is part of the results.
   void computed(const c10::Stream& stream);
-  // When `gate` opens, the host's part is over and `arrivals` copy it on the current stream.
+  // `gate` opens once the host has transferred the message; `arrivals` then copy it on the current stream.
   void arrives(std::shared_ptr<Gate> gate, std::vector<std::function<void()>> arrivals);
   void keep(FewTensors tensors);  // until wait() on the stream of the call, or release()
 
   // --- afterwards ---
-  // Holds a message: complete only after the host's part.
+  // Whether the results include a message, and so are complete only after the host's part.
   bool awaits_message();
   // The current stream waits. If it is the call's, releases kept memory: that stream orders the reuse.
   void wait();

@@ -110,7 +110,7 @@ Reduction reduction(const c10d::ReduceOp& op, const char* what) {
     if (op.op_ == theirs) return {ours};
   if (op.op_ != Theirs::PREMUL_SUM)
     fail(ErrorCode::InvalidUsage, what, ": op=", static_cast<int>(op.op_), " is not a reduction");
-  // The name in all releases since 2.11.
+  // This type has the same name in all releases since 2.11.
   const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   if (!factor) fail(ErrorCode::InvalidUsage, what, ": op=PREMUL_SUM carries no factor");
   const at::Tensor& tensor = factor->tensor_factor;
@@ -118,7 +118,7 @@ Reduction reduction(const c10d::ReduceOp& op, const char* what) {
   if (tensor.is_complex())  // torch has checked that it has one element
     fail(ErrorCode::InvalidUsage, what, ": the factor of op=PREMUL_SUM is ", describe(tensor),
          ", expected a real number");
-  const StandardFloatMode mode;  // the conversion may flush
+  const StandardFloatMode mode;  // the conversion must not flush denormals
   return {ReduceOp::PreMulSum, tensor.item<double>()};
 }
 

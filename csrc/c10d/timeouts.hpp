@@ -32,7 +32,7 @@ std::chrono::milliseconds group_timeout(std::chrono::duration<Rep, Period> timeo
   return checked;
 }
 
-// torch's addEphemeralTimeout: extends all operations until the next one has ended. Thread-safe.
+// torch's addEphemeralTimeout: extends operations until the first one issued after it has ended. Thread-safe.
 class TimeoutExtensions {
  public:
   void add(std::chrono::milliseconds more) {

@@ -105,7 +105,7 @@ void MpiWork::settle() {
 bool MpiWork::isCompleted() {
   if (open_.load(std::memory_order_acquire)) return false;  // torch 2.15 asks inside a block
   if (Operation& op = operation("is_completed"); !op.finished()) {
-    // Polling is not waiting; but torch 2.15 polls once after each call.
+    // A second poll counts as waiting; the first does not, because torch 2.15 polls once after each call.
     if (polled_.exchange(true, std::memory_order_relaxed)) engine_.expect(op);
     return false;
   }

@@ -26,8 +26,8 @@ class MpiWork : public c10d::Work {
   MpiWork(Engine& engine, int rank, c10d::OpType type, FewTensors outputs, std::shared_ptr<ProfiledSpan> span,
           bool timed = false);
 
-  // Once; before it, inside a coalescing block, the Work cannot be waited for. `result`: of a device, whose
-  // part has been submitted; null: on the host.
+  // Called once. Until then, inside a coalescing block, the Work cannot be waited for. `result`: the results
+  // on a device, to which all work has been submitted; null: the results are on the host.
   void bind(OperationPtr operation, std::vector<std::function<void()>> epilogues,
             std::shared_ptr<StreamResult> result = nullptr);
   // No bind() follows: the block was captured or dropped.
@@ -61,11 +61,11 @@ class MpiWork : public c10d::Work {
 
  private:
   Operation& operation(const char* what) const;
-  // The current stream waits. False: the host must, after a failure or by choice.
+  // Makes the current stream wait. False if the host must: after a failure, for a timeout or by a setting.
   bool wait_on_device(const Operation& op, std::chrono::milliseconds timeout);
-  // As NCCL: complete at once, with an event behind the submitted work.
+  // Completes the Future at once, as NCCL does, with an event behind the submitted work.
   void complete_on_device(c10::ivalue::Future& future);
-  void settle();  // after the end: error or epilogues; idempotent
+  void settle();  // once ended: stores the error or runs epilogues; idempotent
   bool settled() const { return operation_ && operation_->settled.load(std::memory_order_acquire); }
   void throw_error() const;                  // after settle()
   std::exception_ptr settled_error() const;  // calls settle()

@@ -54,8 +54,8 @@ void expect_blocks(Simulation& run, const CollectiveSpec& spec) {
   }
 }
 
-// The k such that `fold` is one left fold of ranks 0 to k-1, in this order; 0: none. `nested`: its first
-// operand may be such a fold, since nothing is rounded between the two.
+// Returns k if `fold` is a left fold of ranks 0 to k-1, in this order, else 0. `nested`: its first operand
+// may be such a fold, too, since nothing is rounded between the two.
 int left_fold(const ExpressionTable& table, const Expression& fold, bool nested) {
   int next = 0;
   for (const ExpressionId operand : fold.operands) {
@@ -169,7 +169,7 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
 }
 
 CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules) {
-  // Synchronous sends and the device queue only add waits: success with them implies success without.
+  // Synchronous sends and the device queue only add waits: a schedule that passes with them passes without.
   CheckResult result;
   using Aliased = CheckMode::Aliased;
   for (const Aliased aliased : {Aliased::None, Aliased::All, Aliased::Odd}) {

@@ -43,7 +43,7 @@ struct CheckResult {
 CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
                   const CheckMode& mode);
 
-// Checks every mode; reports the least demanding one that fails.
+// Checks every mode; reports the failing mode with the fewest constraints.
 CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules);
 
 // Throws CheckFailure.

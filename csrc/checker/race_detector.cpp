@@ -8,7 +8,7 @@
 namespace mpi_gdr {
 namespace {
 
-std::uint32_t over(std::uint32_t round) { return round + 2; }  // the clock value once it is over
+std::uint32_t over(std::uint32_t round) { return round + 2; }  // the clock's value after the round
 
 std::string where(const RaceDetector::Access& a) {
   return "round " + std::to_string(a.round) + ", step " + std::to_string(a.step) + " of rank " +
@@ -43,7 +43,7 @@ void RaceDetector::access(const Access& access, const VectorClock& clock, std::s
                                                      : clock[other.lane] >= over(other.round);
       if (overlaps && !ordered)
         reject(where(access), " ", place(access), " while ", where(other), " ", place(other));
-      // Accesses ordered after this write are ordered after those that it covers: these can be forgotten.
+      // Whatever is ordered after this write is ordered after accesses that it covers, so those are dropped.
       const bool covered = access.write && !same_step && overlaps && extent.begin <= other.extent.begin &&
                            other.extent.end <= extent.end;
       at = covered ? all.erase(at) : std::next(at);

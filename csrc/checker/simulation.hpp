@@ -25,7 +25,7 @@ class Simulation {
   void run();
   const CheckResult& costs() const { return costs_; }
   Values output(int rank, const Slice& slice) const;
-  // The ranks on whose start the end of `rank` depends; for barriers only.
+  // The ranks that must have begun before `rank` can end; for barriers only.
   RankSet predecessors(int rank) const;
   ExpressionTable& expressions() { return table_; }
 
@@ -39,7 +39,7 @@ class Simulation {
     RankSet predecessors, predecessors_next;
     std::uint64_t depth = 0, depth_next = 0;
     VectorClock clock, clock_next;                // only for shared schedules
-    std::map<std::size_t, std::size_t> consumed;  // number of Waits, by lane of the peer
+    std::map<std::size_t, std::size_t> consumed;  // number of Waits so far, by lane of the peer
   };
   struct Notice {  // the state of a lane, carried by a Signal or Send
     RankSet predecessors;

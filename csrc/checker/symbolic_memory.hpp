@@ -11,7 +11,7 @@
 
 namespace mpi_gdr {
 
-// `count` elements; the k-th is `expression` of element index + k of the ranks' inputs.
+// `count` elements, of which the k-th is `expression` on element index + k of each rank's input.
 struct Value {
   std::uint64_t count = 0;
   ExpressionId expression = 0;

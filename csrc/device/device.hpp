@@ -36,7 +36,7 @@ struct ResolveArgs;  // resolved.hpp
 struct ResolvedReduce;
 
 namespace host {
-// On the calling thread, in any floating-point mode of it; no allocation, no locks.
+// Runs on the calling thread, whatever its floating-point mode; no allocation, no locks.
 void reduce(const ReduceArgs& args);
 }  // namespace host
 
@@ -97,7 +97,7 @@ class Device {
   // the posting of an operation and the end of its launch.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
-  // Blocks until all work submitted before, to any queue, is done: under the same conditions.
+  // Blocks until all work submitted before, to any queue, is done. Restricted as allocate().
   virtual void synchronize() = 0;
   // Shares memory of allocate() with another process of this node: import_memory() returns an address for the
   // calling process's device. These throw System where that is impossible, and may synchronise the device.

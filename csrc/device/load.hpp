@@ -17,8 +17,7 @@ struct LoadedLibrary {
 
 // The library of devices of this type, such as "cuda"; null: the type is unknown. The first call loads it,
 // for the life of the process; thread-safe. With MPI_GDR_CUDA=off it is never loaded. With MPI_GDR_CUDA=on
-// each call throws System where there is no library or no device; otherwise none throws, also without a
-// device.
+// each call throws System where there is no library or no device; otherwise no call throws.
 const LoadedLibrary* loaded_library(std::string_view type);
 
 // For tests: this library serves devices of this type from now on.

@@ -26,7 +26,7 @@ constexpr std::uint64_t shown_word(std::uint32_t call, int segment, std::uint64_
 }
 
 struct ResolveArgs {
-  // Entry i of the table.
+  // Computes entry i of the table.
   MPI_GDR_PORTABLE std::uint64_t address(int i, std::uint64_t word,
                                          const volatile std::uint64_t* begins) const {
     const std::uint64_t segment = word >> kShownOffsetBits & ((1u << kShownSegmentBits) - 1);
@@ -43,11 +43,11 @@ struct ResolveArgs {
   std::array<const Flag*, 2 * kMostResolved> shown{};  // in the table's order
   std::uint64_t stamp = 0;                             // of valid words
   // By rank, in host memory: not 0 once that rank has abandoned an operation of the group. Its data is then
-  // invalid and its buffers may be in use again, so they are not accessible; no rank's are once this rank
-  // has.
+  // invalid and its buffers may be in use again, so they are not accessible. Once this rank has abandoned
+  // one, no rank's are.
   std::array<const Flag*, kMostResolved> given_up{};
   int rank = 0;  // this rank
-  // Accessible to the device: the address of segment k of rank r, at [r * segments + k].
+  // The address of segment k of rank r is at [r * segments + k]; accessible to the device.
   const std::uint64_t* bases = nullptr;
   int segments = 0;
 };
@@ -55,7 +55,7 @@ struct ResolveArgs {
 // The address in the table's entry; if that is 0, the one in the ReduceArgs.
 struct ResolvedSource {
   int entry = -1;            // -1: none
-  std::uint64_t offset = 0;  // bytes behind it
+  std::uint64_t offset = 0;  // bytes behind the entry's address
 };
 
 // `dst` and `sources` of the ReduceArgs are used where the table has no address. Each address is aligned to

@@ -24,7 +24,7 @@ struct CallHeader {
     ReduceOp op;
     std::uint8_t unused;
     std::int32_t root;
-    std::uint64_t count;  // for uneven blocks: from a hash
+    std::uint64_t count;  // for uneven blocks: derived from a hash of theirs
     bool operator==(const Call&) const = default;
   };
   struct Pair {              // of an all_to_all, in bytes

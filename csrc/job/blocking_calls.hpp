@@ -15,7 +15,7 @@ class BlockingCalls {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // While it exists, a call waits for these ranks; none: for the job's store, which rank 0 may serve.
+  // Registers a call that waits for these ranks or, if empty, for the job's store, which rank 0 may serve.
   class Call {
    public:
     Call(BlockingCalls& calls, std::string what, std::vector<int> ranks,

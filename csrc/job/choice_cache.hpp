@@ -36,7 +36,7 @@ class ChoiceCache {
   const std::string& folder() const { return folder_; }
   File read(const std::string& key) const;
   std::vector<File> all() const;  // by path
-  // Replaces the file atomically, keeping classes that only it has; blocks for 1 s at most. Returns an error.
+  // Merges into the file and replaces it atomically; blocks for 1 s at most. Returns an error, or "".
   std::string save(const std::string& key, const MeasuredChoices& choices) const;
   // Use user_folder() as of the first read_users(). A file system that hangs blocks a process for about 2 s
   // in all, and the cache is then unused.

@@ -13,7 +13,7 @@
 namespace mpi_gdr {
 namespace {
 
-// Under MPS, what a process leaves on a device when it ends makes the results of other processes undefined.
+// Under MPS, a process that ends with pending device work makes the results of other processes undefined.
 [[noreturn]] void end_after_drain(const Operation& operation) {
   static std::atomic<int> draining{0};
   draining.fetch_add(1, std::memory_order_seq_cst);

@@ -110,7 +110,7 @@ void Job::begin_generation(const GroupRequest& request) {
   std::string key;
   std::shared_ptr<KvStore> store;
   {
-    // Reuses the connection: a TCPStore server resolves each client's name in turn, which may take seconds.
+    // On torch's connection: a TCPStore server resolves each client's name in turn, which may take seconds.
     std::lock_guard lock(mutex_);
     store = store_ = std::make_shared<SignedStore>(request.store(), Signer::of_launch());
     ++generation_;
@@ -285,7 +285,7 @@ void Job::finalize(const std::string& failure) noexcept {
   } catch (...) {
     network_.mark_failed("no memory");
   }
-  if (stuck) skip_other_exit_handlers();  // except later ones, which run first
+  if (stuck) skip_other_exit_handlers();  // except those registered later, which run first
   const auto start = Clock::now();
   bool reported = false;
   std::optional<std::uint64_t> sum = liveness_.checksum_of_calls();
@@ -297,7 +297,7 @@ void Job::finalize(const std::string& failure) noexcept {
     return liveness_.missing();
   });
   if (reported && !finalized) liveness_.give_up(milliseconds(500));
-  // Another library finalises MPI: there was no wait.
+  // Another library finalises MPI, so network_.finalize() did not wait for the ranks.
   if (!reported && !finalized && !network_.failed()) liveness_.farewell(true, milliseconds(500));
   liveness_.linger();
   liveness_.stop(milliseconds(500));

@@ -75,7 +75,7 @@ class Job {
   // Starts the network under its launcher without a store, to agree on MASTER_ADDR.
   void start_from_launcher(int rank, int size, std::chrono::milliseconds timeout);
 
-  // An operation failed: finalizing the network would wait for peers that may be gone.
+  // Called after a failed operation, so that finalize() does not wait for peers that may be gone.
   void note_failure(const char* why) { network_.mark_failed(why); }
 
   void group_closed(const Group& group);

@@ -172,7 +172,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   return made;
 }
 
-// Names differ between ranks (use_local_synchronization): the key has the members and counts their meetings.
+// Names may differ by rank (use_local_synchronization), so the key has the members and counts their meetings.
 Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   const auto size = static_cast<int>(request.members.size());
   const std::string what = "group " + request.name;

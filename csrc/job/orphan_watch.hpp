@@ -7,7 +7,7 @@
 
 namespace mpi_gdr {
 
-// Ends this process after its torchrun agent has ended, as nothing else does. Not thread-safe.
+// Ends this process after its torchrun agent has ended: nothing else would end it. Not thread-safe.
 class OrphanWatch {
  public:
   // Finds the agent; false: torchrun did not start this process, or the agent is not visible.

@@ -25,7 +25,7 @@ namespace {
 
 using Address = std::uintptr_t;
 using Addresses = std::vector<Address>;
-// RawCall's fields.
+// The fields of RawCall, but with names for enumerators and addresses for pointers.
 using PyCall = std::tuple<std::string, bool, Address, Address, std::string, std::uint64_t, std::string, int>;
 using Rewrite = std::tuple<Address, Address, std::size_t>;
 

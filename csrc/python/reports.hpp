@@ -23,7 +23,7 @@ struct __attribute__((visibility("hidden"))) Report : pybind11::dict {  // like 
 template <TypeName kName>
 using Reports = pybind11::typing::List<Report<kName>>;
 
-// `to_bytes` 2**64-1: unbounded.
+// A `to_bytes` of 2**64-1 means unbounded.
 inline Report<"SelectionRange"> report(const SelectionRange& range) {
   using namespace pybind11::literals;
   Report<"SelectionRange"> row("collective"_a = std::string(name(range.collective)),

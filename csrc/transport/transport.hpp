@@ -55,7 +55,7 @@ class Transport {
   // Largest tag (MPI guarantees 32767).
   virtual int max_tag() const = 0;
 
-  // `bytes` <= kMaxMessageBytes; 0 bytes are sent too. Inactive: already done.
+  // `bytes` <= kMaxMessageBytes; 0 bytes are sent too. An inactive request: already done.
   virtual Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) = 0;
   // `peer` may be kAnySource. test() throws for a message longer than `bytes`.
   virtual Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) = 0;

@@ -21,7 +21,7 @@ std::string text(GPU(Error_t) status) {
 
 void check(GPU(Error_t) status, const char* call, int device) {
   if (status == GPU(Success)) return;
-  // Clears it: it is not sticky, but the next caller of GetLastError would get it.
+  // Clears the runtime's last error, which the next caller of GetLastError would get otherwise.
   static_cast<void>(GPU(GetLastError)());
   fail(ErrorCode::System, call, " on device ", device, ": ", text(status));
 }

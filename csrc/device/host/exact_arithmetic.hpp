@@ -45,9 +45,9 @@ struct TwoSum {
   }
 };
 
-// `nearest` + `rest`, a sum rounded to nearest and its error, rounded to odd instead: truncated, with the
-// lowest bit set if that lost something. Rounded again to two bits less or fewer, it is the exact sum
-// rounded. An infinity, whose rest is NaN, stays.
+// Turns a sum rounded to `nearest` and its error `rest` into the sum rounded to odd: truncated, with the
+// lowest bit set if that is inexact. Rounding this again, to at least two bits fewer, gives the exact sum
+// rounded once. An infinity, whose rest is NaN, stays.
 inline Doubles to_odd(Doubles nearest, Doubles rest) {
   const Longs negative = std::bit_cast<Longs>(rest < 0);
   const Longs inexact = negative | std::bit_cast<Longs>(rest > 0);
@@ -55,16 +55,16 @@ inline Doubles to_odd(Doubles nearest, Doubles rest) {
   return std::bit_cast<Doubles>((bits(nearest) + away) | (inexact & 1));
 }
 
-// Rounded to odd to 16 bits: enough to be rounded again to 11 bits or fewer, and not too many for float32's
-// subnormal numbers, of which those above half of bfloat16's least have as many.
+// Rounds to odd, to 16 significant bits: enough to be rounded again to 11 bits or fewer, and as many as
+// float32's subnormals have above half of bfloat16's smallest number.
 inline Singles to_odd_float(Doubles v) {
   constexpr std::int64_t kLost = (std::int64_t{1} << 37) - 1;
   const Longs odd = (bits(v) | ((bits(v) & kLost) + kLost)) & ~kLost;
   return __builtin_convertvector(std::bit_cast<Doubles>(odd), Singles);
 }
 
-// Changes the terms, but not their sum, until each is its sum with the next one rounded to nearest: at most
-// half a unit in the last place of the one before, zeros last. NaNs stay NaNs. Returns unfinished lanes.
+// Changes the terms, but not their sum, until each equals its rounded sum with the next one, which is then at
+// most half a unit in the last place of the former. Zeros come last, NaNs stay. Returns unfinished lanes.
 inline Longs separate(Doubles* terms, int count) {
   Longs changed;
   int passes = 0;
@@ -93,7 +93,8 @@ inline Doubles quotient_to_odd(Doubles v, double divisor) {
   return to_odd(nearest, remainder(v, nearest, divisor));
 }
 
-// (high + low) / divisor, to nearest if kNearest, else to odd. Separate terms; high is 0 or at least 2^-800.
+// (high + low) / divisor, rounded to nearest if kNearest, else to odd. `high` is the rounded sum of both, and
+// 0 or at least 2^-800.
 template <bool kNearest>
 Doubles quotient(Doubles high, Doubles low, double divisor) {
   const Doubles nearest = high / divisor;

@@ -17,9 +17,9 @@
 
 namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
-inline constexpr int kMostTerms = 8;  // of a sum: as many sources never lose anything
+inline constexpr int kMostTerms = 8;  // of a sum; as many sources are always summed exactly
 
-// Sums of up to kMostExactSources are exact in double.
+// Codecs whose sums of up to kMostExactSources values are exact in double.
 template <typename Codec>
 concept ShortSpan = requires { Codec::kShortSpan; };
 

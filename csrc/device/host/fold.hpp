@@ -54,7 +54,7 @@ std::size_t fold_vectors(const ReduceArgs& args) {
   const auto source = [&](int k) { return static_cast<const Stored*>(args.sources[k]); };
   Stored* const dst = static_cast<Stored*>(args.dst);
   Floats partial[Codec::kVectors];
-  if (args.source_count == 2) {  // a loop over two sources takes as long as their sum
+  if (args.source_count == 2) {  // saves the loop over sources, as expensive as the sum
     const Stored *const first = source(0), *const second = source(1);
     for (std::size_t base = 0; base < end; base += kStep) {
       load(first + base, partial);

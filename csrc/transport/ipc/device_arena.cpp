@@ -15,7 +15,7 @@
 namespace mpi_gdr::ipc {
 namespace {
 
-// The runtimes' granularity: smaller allocations would share a handle.
+// The granularity of the devices' runtimes: smaller allocations would share a handle.
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -66,10 +66,10 @@ void* DeviceArena::allocate(std::size_t bytes, const void* stream, bool may_wait
   if (void* const memory = take(size, stream)) return memory;
   const std::lock_guard turn(growing_);
   if (void* const memory = take(size, stream)) return memory;  // another thread has added a segment
-  // Before a new segment, wait for blocks of several streams. One other stream's blocks stay its own.
+  // Waits for freed blocks of several streams before it adds a segment; not for those of one other stream.
   if (may_wait && would_fit(size, stream, false)) wait_for_freed();
   while (true) {
-    // Threads that did not get here may have taken it.
+    // Threads that need not hold growing_ may have taken the freed block.
     if (void* const memory = take(size, stream)) return memory;
     try {
       add_segment(size);
@@ -136,7 +136,7 @@ void DeviceArena::free(void* memory) {
   insert_spare(used_.extract(used));
 }
 
-// Whether a block would fit after a synchronisation, with or without those of one other stream.
+// Whether a block would fit after a synchronisation. `other_streams`: also in blocks of one other stream.
 bool DeviceArena::would_fit(std::size_t bytes, const void* stream, bool other_streams) {
   const std::lock_guard lock(mutex_);
   return find_run(bytes,
@@ -204,7 +204,7 @@ void DeviceArena::add_segment(std::size_t bytes) {
   Segment& segment = segments_[static_cast<std::size_t>(index)];
   try {
     segment.handle = device_.export_memory(memory);
-  } catch (const Error& error) {  // ordinary memory, then
+  } catch (const Error& error) {  // usable, but not shared
     log(LogLevel::Warn, "INIT",
         "group memory of a device cannot be shared, collectives on it use staging memory: ", error.what());
   }

@@ -31,7 +31,7 @@ DeviceNode::DeviceNode(Device& device, int rank, Areas areas, std::vector<int> m
   for (int r = 0; size() <= kMostResolved && r < size(); ++r)
     parts.push_back(reinterpret_cast<DeviceSegments::Part*>(area(r) + NodeFlags::bytes(size())));
   group_memory_ = std::make_unique<DeviceSegments>(device, *this, std::move(parts));
-  // In units of CUDA's sharing: with a smaller allocation others would map its neighbours, too.
+  // CUDA shares memory in units of this size: others would map the neighbours of a smaller allocation, too.
   constexpr std::size_t kPiece = std::size_t{2} << 20;
   static_assert(kStagingBytes % kPiece == 0 && 2 * sizeof(Line) + kSlots * kTableWords * 8 <= kPiece);
   const auto give_back = [&device](std::byte* memory) {
@@ -91,7 +91,7 @@ bool DeviceNode::attach(std::string& why) {
   return true;
 }
 
-// By kernels, as collectives do: copies may use another path. This device copies the words of the owner
+// Tests with kernels, as collectives use: copies may take another path. This device copies the owner's words
 // inside the owner's memory, and the result to its own.
 bool DeviceNode::arrives(int owner) const {
   const std::vector<std::uint64_t> sent = trial_words(offer(owner).seed, size());

@@ -1,9 +1,9 @@
 // Device memory that a group's ranks on one node share, with its flags.
 //
 // Each rank has staging memory on its device, which the devices of the others map. An operation uses the same
-// slot of it as of the flags. The flags are written by the devices of the others, and waited for by the own
-// one: in host memory, so that a rank can unblock its device when a peer is gone. The ranks also map each
-// other's group memory (device_arena.hpp).
+// slot of staging memory and of flags. Other ranks' devices write a rank's flags, and its device waits for
+// them. Flags are in host memory, so that a rank can unblock its device when a peer is gone. The ranks also
+// map each other's group memory (device_arena.hpp).
 //
 // Threads: constructor, attach(), detach(), group_memory() and destructor may wait for the device: not while
 // an operation is being launched. The caller serialises these, publish() and reclaim(). Everything else is
@@ -28,11 +28,11 @@ inline constexpr std::size_t kStagingBytes = kDeviceStagingBytes;  // per slot
 
 class DeviceNode : public NodeFlags {
  public:
-  // Of an area, in whole pages.
+  // The size of an area, in whole pages.
   static constexpr std::size_t bytes(int size) {
     return NodeFlags::bytes(size) + sizeof(DeviceSegments::Part);
   }
-  // As NodeFlags. Throws System, NoMemory.
+  // Parameters as NodeFlags. Throws System, NoMemory.
   DeviceNode(Device& device, int rank, Areas areas, std::vector<int> members = {});
   // Leaks memory that others may still map, after up to 2 s.
   ~DeviceNode();
@@ -51,7 +51,7 @@ class DeviceNode : public NodeFlags {
   std::byte* staging(int rank, int slot) const {
     return staging_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(slot) * kStagingBytes;
   }
-  // Of the graph slot.
+  // The counters and the flag that replays of graphs use.
   Replays replays() const { return {&counts_[0].value, &counts_[1].value, &released()}; }
   // From now on no replay waits for others or notifies them, and results are invalid. Any thread.
   void release_replays() const noexcept { released().store(1, std::memory_order_release); }
@@ -59,7 +59,7 @@ class DeviceNode : public NodeFlags {
   // Whether other ranks are on this rank's device and take turns there. Valid after attach().
   bool takes_turns() const { return crowded_ && device_.takes_turns(); }
 
-  // The issuing thread's.
+  // Used by the issuing thread only.
   DeviceSegments& group_memory() const { return *group_memory_; }
   // In this rank's device memory: ResolveArgs::table of the slot.
   std::uint64_t* table(int slot) const {
@@ -77,7 +77,7 @@ class DeviceNode : public NodeFlags {
   Device& device_;
   bool shared_ = false;              // others may map this rank's memory
   bool crowded_ = false;             // other ranks are on the same device
-  bool attached_ = false;            // all ranks
+  bool attached_ = false;            // to all ranks
   int registered_ = 0;               // with the device: the areas of the first ranks
   std::vector<std::byte*> staging_;  // by rank, null: not mapped
   std::unique_ptr<DeviceSegments> group_memory_;

@@ -13,7 +13,7 @@ static_assert(DeviceSegments::kMax == 64, "a bit of a word each");
 
 std::uint64_t bit(int segment) { return std::uint64_t{1} << segment; }
 
-// For the device, which reads it at any time.
+// Atomic, because the device reads it at any time.
 void set_base(std::uint64_t& base, void* memory) {
   std::atomic_ref(base).store(reinterpret_cast<std::uintptr_t>(memory), std::memory_order_release);
 }

@@ -59,12 +59,12 @@ struct Offer {
 
 class NodeFlags {
  public:
-  // Of an area, in whole pages.
+  // The size of an area, in whole pages.
   static constexpr std::size_t bytes(int size) {
     const std::size_t lines = (kGraphSlot + 1) * kKinds * static_cast<std::size_t>(size);
     return kPage + (lines * sizeof(Line) + kPage - 1) / kPage * kPage;
   }
-  // `members`: the group's rank of each rank here; empty: the same.
+  // `members`: the rank in the group of each rank on this node; empty: the same ranks.
   NodeFlags(int rank, Areas areas, std::vector<int> members = {})
       : rank_(rank),
         size_(static_cast<int>(areas.of.size())),
@@ -91,7 +91,7 @@ class NodeFlags {
   // By the host of `writer`, before it releases its device after a failure: 1 more than the first use of the
   // slots whose results are invalid, see concerns().
   Flag& failed(int owner, int writer) const { return flag(owner, 0, 3, writer); }
-  // The same when it could not launch all of an operation: its device will not raise the flags of the rest.
+  // As failed(), if the host could not launch all of an operation: its device will not raise the other flags.
   Flag& refused(int owner, int writer) const { return flag(owner, 0, 4, writer); }
   // Set `failed`, or `refused`, on all ranks, from the first use that has not ended well. Any thread.
   void publish_failed() const noexcept { publish(3); }
@@ -110,7 +110,7 @@ class NodeFlags {
  protected:
   // By the host of `writer`, when it has unmapped `owner`'s memory.
   Flag& detached(int owner, int writer) const { return flag(owner, 0, 5, writer); }
-  // By this rank's host for its device.
+  // By this rank's host, to end the waits of replays on its device.
   Flag& released() const { return flag(rank_, kGraphSlot, 1, rank_); }
   std::byte* area(int owner) const { return areas_.of[static_cast<std::size_t>(owner)]; }
   // For as long as the process lives.
@@ -129,7 +129,7 @@ class NodeFlags {
   void publish(int kind) const noexcept {
     const std::uint64_t from = ended_well_.load(std::memory_order_acquire) + 1;
     for (int r = 0; r < size_; ++r) {
-      std::uint64_t none = 0;  // the first value covers more uses
+      std::uint64_t none = 0;  // an earlier value covers more uses
       flag(r, 0, kind, rank_).compare_exchange_strong(none, from, std::memory_order_acq_rel);
     }
   }

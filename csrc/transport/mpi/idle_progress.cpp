@@ -22,8 +22,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kShortestPause(10), kLongestPause(160);
 constexpr std::chrono::seconds kStuck(2);
 
-// MPICH leaves the progress of libfabric to its calls, unless a user sets these. UCX sends at once, and
-// crashes at the first send after a peer has closed its connection.
+// MPICH leaves the progress of libfabric to its calls, unless a user sets these. Not for UCX: it sends
+// at once, and crashes at the first send after a peer has closed its connection.
 bool is_needed() {
   const NetworkInfo info = network().info();
   const char* const chosen = control("CH4_NETMOD");

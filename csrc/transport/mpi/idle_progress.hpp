@@ -1,4 +1,4 @@
-// Enters MPI where no other thread does: most networks move data only inside MPI calls, so that a message
+// Enters MPI when no other thread does: most networks move data only inside MPI calls, so that a message
 // which MPI_Test reported as done may still be in a buffer. When this process has not called MPI for 10 ms,
 // the thread tests a receive that no message matches, at growing intervals.
 //

@@ -125,7 +125,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
     confined = set_one_host_environment();
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
-    // A child that runs exit handlers must not report to the launcher that this rank is done.
+    // A forked child that runs exit handlers must not report to the launcher that this rank is done.
     const char* const fd = std::getenv("PMI_FD");
     if (fd && std::getenv("SLURM_PROCID") && !std::getenv("MPI_LOCALNRANKS"))
       server = &PmiServer::start({.rank = o.rank, .launcher = std::atoi(fd)});
@@ -198,7 +198,7 @@ std::function<void()> look_for_lost(const char* when, const NetworkOptions& o,
 std::vector<std::string> rendezvous_after_init(const NetworkOptions& o, const std::string& blob,
                                                const std::vector<ProcessId>& processes, Deadline deadline) {
   const auto look = look_for_lost("after MPI_Init", o, processes, o.rank);
-  // torch's store waits forever where the process that hosts it is stopped.
+  // torch's store waits forever if the process that hosts it is stopped.
   Watchdog guard("the rendezvous after MPI_Init", deadline + kGrace, o.rank, [processes, rank = o.rank] {
     if (state().started_by_us) unlink_mpich_shared_memory();
     return lost_or_none(processes, rank);
@@ -309,7 +309,7 @@ void MpiNetwork::renumber(const NetworkOptions& o) {
   check_again(o);
   if (o.size == 1 || !o.store) return;
   const auto deadline = steady_clock::now() + o.rendezvous_timeout;
-  // The old processes, not the old numbers, show which rank is missing.
+  // Lost ranks are found by their processes, which stay the same when ranks are renumbered.
   const std::shared_ptr<const Membership> members = membership();
   const std::vector<std::string> before =
       rendezvous(*o.store, o.key + "/again", o.rank, o.size, std::to_string(s.rank), deadline,

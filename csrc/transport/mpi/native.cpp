@@ -12,7 +12,7 @@ MPI_Datatype mpi_datatype(DataType t) {
   if (t == DataType::Float64) return MPI_DOUBLE;
   if (t == DataType::Float32) return MPI_FLOAT;
   if (!is_integral(t)) return MPI_DATATYPE_NULL;
-  // From Int64 on. Bool: for the logical operations below.
+  // In the order of DataType, from Int64 to Bool, which has the logical operations below.
   const MPI_Datatype integers[] = {MPI_INT64_T,  MPI_INT32_T,  MPI_INT16_T, MPI_INT8_T, MPI_UINT64_T,
                                    MPI_UINT32_T, MPI_UINT16_T, MPI_UINT8_T, MPI_UINT8_T};
   return integers[static_cast<int>(t) - static_cast<int>(DataType::Int64)];

@@ -29,7 +29,7 @@ struct State {
   bool under_launcher = false;
   std::chrono::milliseconds finalize_timeout{0};
   IdleProgress idle;
-  std::atomic<bool> ready{false};             // release: everything above is set
+  std::atomic<bool> ready{false};             // with release order: everything above is set
   std::atomic<const char*> failure{nullptr};  // Network::mark_failed()
 };
 

@@ -55,8 +55,8 @@ struct Communicator::OfDevice {
   explicit OfDevice(Device& device) : queue(device.make_queue()), drained(device.make_flags(1)) {}
   std::mutex mutex;  // NCCL allows one thread at a time to submit to a device's communicators
   const std::unique_ptr<DeviceQueue> queue;
-  std::atomic<int> ending{0};             // aborted communicators whose work may still block both
-  const std::shared_ptr<Flag[]> drained;  // by the queue: how many of `marks` it has reached
+  std::atomic<int> ending{0};             // aborted communicators that may block mutex or queue
+  const std::shared_ptr<Flag[]> drained;  // written by the queue: the last of `marks` that it has reached
   std::uint64_t marks = 0;                // with the mutex
 
   static OfDevice& of(Device& device) {
@@ -72,7 +72,7 @@ struct Communicator::OfDevice {
 
 // Freed only when the work that uses it has been ended.
 struct Communicator::Trial {
-  // NCCL changes its algorithm and protocol in between.
+  // Between these sizes NCCL changes its algorithm and protocol.
   static constexpr std::size_t kBytes[] = {8, std::size_t{64} << 10, std::size_t{1} << 20,
                                            std::size_t{32} << 20};
   Trial(Device& device, int size)
@@ -142,14 +142,14 @@ void Communicator::connect(Deadline deadline) {
 Communicator::~Communicator() {
   Comm* const last = comm_.load(std::memory_order_acquire);
   if (!last || aborted_.load(std::memory_order_acquire)) return;
-  // It may wait for other ranks, so this rank does not wait for it for long.
+  // ncclCommDestroy may wait for other ranks, so this rank waits for it for 2 s at most.
   try {
     run_apart("mpigdr-nccl", [&library = library_, &device = device_, last] {
-      device.enter_thread();  // throws if the device has failed, or its runtime has ended: it stays
+      device.enter_thread();  // throws, and leaks `last`, if the device has failed or its runtime has ended
       library.CommDestroy(last);
     }).wait_for(std::chrono::seconds(2));
   } catch (const std::exception&) {
-    // No thread: it stays.
+    // No thread: the communicator leaks.
   }
 }
 
@@ -175,7 +175,7 @@ void Communicator::check_peers(Deadline deadline) const {
 void Communicator::settle(Comm* comm, Result result, const char* what,
                           std::optional<Deadline> deadline) const {
   check(result, what);
-  // A thread of NCCL takes each call: mostly at once, and when it connects ranks much later.
+  // A thread of NCCL processes each call: mostly at once, but much later if it has to connect ranks.
   const auto patience = Clock::now() + std::chrono::microseconds(200);
   while (result == kInProgress) {
     if (aborted_.load(std::memory_order_acquire)) fail(ErrorCode::Aborted, what, ": NCCL's work was ended");
@@ -296,7 +296,7 @@ std::string Communicator::error() const {
 
 void Communicator::abort() noexcept {
   shared_.ending.fetch_add(
-      1, std::memory_order_seq_cst);  // first, for a communicator that is made once this one has failed
+      1, std::memory_order_seq_cst);  // first: a communicator made from now on must use another queue
   if (aborted_.exchange(true, std::memory_order_acq_rel)) {
     shared_.ending.fetch_sub(1, std::memory_order_seq_cst);
     return;

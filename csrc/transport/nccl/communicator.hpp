@@ -25,7 +25,7 @@ namespace mpi_gdr::nccl {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// Whether NCCL has this type, and for reductions this operation on it with the same result but for the order.
+// Whether NCCL has this type and, for reductions, the operation with our results up to the order of operands.
 bool serves(DataType dtype);
 bool serves(DataType dtype, ReduceOp op);
 
@@ -38,7 +38,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // The steps of the set-up: each begins when all ranks have agreed that the one before has succeeded. Throw
+  // The steps of the set-up. Call each only when all ranks have agreed that the previous one succeeded. Throw
   // System; Timeout with the ranks that have not begun the step; Remote if it failed on another rank.
   void draw_id();  // on the first rank
   void connect(Deadline deadline);
@@ -53,13 +53,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     ReduceOp op;
     double factor;  // of PreMulSum
   };
-  // Behind the earlier work of `before`; later work of `after` comes behind it. Throws System.
+  // Submits the calls behind the earlier work of `before` and ahead of later work of `after`. Throws System.
   void submit(std::span<const LibraryCall> calls, const Arguments& arguments, DeviceQueue& before,
               DeviceQueue& after, std::optional<Deadline> deadline = {});
-  // Into the graph that `queue` is captured into, which must not outlive the communicator.
+  // Records the calls into the graph of the captured `queue`; the graph must not outlive the communicator.
   void record(std::span<const LibraryCall> calls, const Arguments& arguments, DeviceQueue& queue,
               Deadline deadline);
-  // An error that NCCL has found since, or "", as while another thread submits. Does not wait.
+  // An error that NCCL has found, or "": none, or another thread is submitting. Does not wait.
   std::string error() const;
   // Ends the work of this rank's device with undefined results, on a thread of its own. The other ranks do
   // not notice. Later calls fail.
@@ -77,7 +77,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   template <typename F>
   void step(const F& take);                   // of the set-up
   void check_peers(Deadline deadline) const;  // throws: late, or another rank has failed
-  // Until NCCL has taken what it has begun.
+  // Blocks until NCCL has processed the call that returned `result`.
   void settle(Comm* comm, Result result, const char* what, std::optional<Deadline> deadline = {}) const;
   void enqueue(std::span<const LibraryCall> calls, const Arguments& arguments, Stream stream,
                std::optional<Deadline> deadline) const;

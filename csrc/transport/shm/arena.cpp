@@ -36,7 +36,7 @@ constinit struct {
   std::array<std::atomic<Arena*>, 8> all{};  // nested forks make one each
 } known;
 
-// In a forked child, whose parent may have held the lock.
+// Called in a forked child. Replaces the lock, which a thread of the parent may have held.
 void leave_parents() {
   std::construct_at(&known.making);
   for (const auto& arena : known.all)

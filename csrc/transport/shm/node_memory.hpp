@@ -39,7 +39,7 @@ inline constexpr int kSlotLanes = 16;
 
 // A rank's uses of the slots of a channel.
 struct alignas(64) SlotUses {
-  std::atomic<std::uint64_t> ended;     // number of leading uses that it has ended; one writer
+  std::atomic<std::uint64_t> ended;     // it has ended all uses below this number; one writer
   std::atomic<std::uint32_t> sleepers;  // of other ranks (doorbell.hpp); many writers
 };
 
@@ -48,9 +48,9 @@ struct alignas(64) RivalWords {
   std::array<std::uint64_t, 2 * kSlots> times, decisions;
 };
 
-// One writer; a short operation reads the first cache line alone. Processors fetch lines in pairs.
+// One writer. A short operation reads only the first cache line; aligned to the pair that processors fetch.
 struct alignas(128) Slot {
-  // generation << kReachBits | bits below. Releases the members below.
+  // generation << kReachBits | kMappedBit | kCopiedBit. Storing it releases the members below.
   std::atomic<std::uint64_t> begun;
   std::uint64_t input = 0, output = 0;  // addresses in the owner's process
   // CallRecord::history of the last two uses, by the parity of their generations.
@@ -60,7 +60,7 @@ struct alignas(128) Slot {
 };
 
 inline constexpr std::uint64_t kMappedBit = 1;  // all accessible buffers are in memory that the others map
-inline constexpr std::uint64_t kCopiedBit = 2;  // the kernel copies them
+inline constexpr std::uint64_t kCopiedBit = 2;  // the kernel can copy them
 inline constexpr int kReachBits = 2;
 
 class Segment {

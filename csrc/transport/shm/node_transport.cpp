@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint8_t kCarrier = 1;  // of our requests
 
-// Bytes that one test() copies per other rank; through a ring: its size. Other requests must progress, too.
+// Bytes that one test() copies for each peer at most, so that other requests progress, too.
 constexpr std::size_t kMostCopied = std::size_t{256} << 10;
 
 class NodeTransport final : public Transport {
@@ -174,7 +174,7 @@ class NodeTransport final : public Transport {
       read(r, peer);
       peer.out.push();
       copy_in(peer);
-      // Where both have something to copy, each copies its own: one system call a message.
+      // If both ranks have messages to receive, each copies its own alone: one system call per message.
       if (peer.copies.empty()) peer.copy.help(peer.out.offered, kMostCopied);
     }
   }
@@ -280,7 +280,7 @@ class NodeTransport final : public Transport {
         Transfer& receive = *next++;
         if (receive.cell < 0) {
           if (!peer.copy.can_open()) break;
-          // A sleeping sender would be woken too late.
+          // A sleeping sender is not notified: it would wake up too late to help.
           const auto& sleepers = area_.sleepers(node_->messages(rank()));
           receive.notified = peer.copy.open(receive) && sleepers.load(std::memory_order_relaxed) == 0 &&
                              peer.out.notify_opened(receive);

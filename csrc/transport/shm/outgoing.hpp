@@ -106,7 +106,7 @@ class Outgoing {
   }
 
   RingWriter ring_;
-  const std::atomic<std::uint64_t>* backlog_ = nullptr;  // a hint for the choice of the way
+  const std::atomic<std::uint64_t>* backlog_ = nullptr;  // a hint, for choosing a short message or an offer
   Transfers* done_ = nullptr;
   Transfers answers_;          // receives whose Go or Done is to be written
   Transfers queued_;           // sends not written yet

@@ -27,7 +27,7 @@ std::byte* RingWriter::reserve(std::size_t payload) {
     seen_ = tail_->load(std::memory_order_acquire);
     if (end - seen_ > bytes_) return nullptr;
   }
-  if (wraps) put({.kind = kSkip}, to_end);  // also rings: a reader may sleep there
+  if (wraps) put({.kind = kSkip}, to_end);  // also wakes a reader that sleeps on this record
   return memory_ + (at_ & (bytes_ - 1)) + sizeof(Record);
 }
 

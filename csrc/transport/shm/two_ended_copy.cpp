@@ -43,7 +43,7 @@ std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, Share share, std::
   return std::nullopt;
 }
 
-// Returns the sender's last chunk, not copied, to the receiver.
+// Leaves the chunk that the sender has claimed last, but not copied, to the receiver.
 void return_chunk(CopyCell& cell, std::uint64_t id) {
   std::uint64_t seen = cell.taken.load(std::memory_order_relaxed);
   // Release: the receiver overwrites what the sender has written of it.
