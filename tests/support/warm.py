@@ -10,7 +10,7 @@ connection close before the process ends, and kill all ranks). It gets a launche
 its end, but no SIGSTOP; it ends with its starter. Not for tests of launchers, of parents, and of `import
 torch`.
 
-`Server`: a server that a test starts itself, perhaps in namespaces. Its programs need not resemble the caller.
+`Server` is a server that a test starts, perhaps in namespaces: its programs need not resemble the caller.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def python() -> str:
 
 
 def start_server(path: Path, end: int, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    """Starts a server at the socket `path`, behind `prefix`. It ends when the pipe read at `end` is closed."""
+    """Starts a server at the socket `path`, behind `prefix`. It ends when the pipe with this `end` closes."""
     change = ["sh", "-c", 'cd "$0" && exec "$@"', str(Path(__file__).parents[1])]  # a prefix may change it
     environment = processes.clean_environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     command = [*prefix, *change, sys.executable, "-m", "support.warm", str(path)]

@@ -1,4 +1,4 @@
-"""Limits the calls of NCCL and CUDA that a collective by NCCL makes: no other test detects superfluous ones."""
+"""Limits the calls of NCCL and CUDA in a collective by NCCL: no other test detects superfluous ones."""
 
 import ctypes
 import os
