@@ -38,7 +38,7 @@ if args.h_dim % args.num_heads:
     parser.error(f"--h_dim {args.h_dim}: expected a multiple of --num_heads {args.num_heads}")
 ranks = common.begin(args, needs=["deepspeed", "numpy"])
 os.environ.setdefault("DS_ACCELERATOR", ranks.device.type)
-warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)  # of its calls
+warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)  # DeepSpeed's
 import deepspeed  # noqa: E402
 
 deepspeed.init_distributed(dist_backend=args.backend, verbose=False)

@@ -22,8 +22,8 @@ __all__ = ["Options", "__version__", "dump_flight_log", "empty", "mpi4py_comm"]
 
 
 def _register_now() -> bool:
-    """Whether this import must register the backend: not while torch's own hook imports us and then calls the
-    entry point, and not before torch is imported, so that the command line need not wait for it."""
+    """Whether this import must register the backend. False while torch's autoload imports us, because it
+    then calls the entry point; false without torch and with autoload on: commands start without torch."""
     torch = sys.modules.get("torch")
     if torch is not None:
         return not getattr(torch.__spec__, "_initializing", False)

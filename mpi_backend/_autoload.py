@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAME = "mpi-gdr"
 _warned = False
 
-# {variable: why its value could not be applied}. init_process_group raises it, `import torch` must not fail.
+# {variable: why its value could not be applied}. Raised by init_process_group: `import torch` must not fail.
 problems: dict[str, str] = {}
 
 
@@ -134,7 +134,7 @@ def _create(dist_backend_opts: _DistributedBackendOptions, pg_options: object) -
 
 
 def _accept_other_spellings() -> None:
-    """torch looks up a backend's upper-case name among the attributes of this class."""
+    """Accepts mpi_gdr and mpigdr: torch looks up upper-case names among the attributes of dist.Backend."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     if module is not None:
         module.Backend.MPI_GDR = module.Backend.MPIGDR = NAME

@@ -125,6 +125,6 @@ def show_if_progress(bar: Bar, line: str) -> bool:
 
 
 def report_progress(done: int, total: int, state: str) -> None:
-    """Called on one rank, for the command that started the job. A single write: other ranks print too."""
+    """Called on one rank, for the command that started the job. A single write: ranks share the pipe."""
     sys.stdout.write(f"@progress {done} {total} {state}\n")
     sys.stdout.flush()

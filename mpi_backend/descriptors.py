@@ -1,7 +1,7 @@
 """Raises the limit on open files for the job's store before ranks connect to it.
 
-The process that hosts the store needs a descriptor per rank. Without a free descriptor, this process accepts
-no connection, and ranks block without a message.
+The process that hosts the store needs a descriptor per rank. Without a free one it accepts no connection, and
+the ranks block without a message.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 from . import launchers
 
 VARIABLE = "MPI_GDR_RANKS_PER_GPU"
-# Inherited by a rank's children: LOCAL_RANK and the GPU are set already.
+# Marks that LOCAL_RANK and the GPU are set. A rank's children inherit it.
 APPLIED = "_MPI_GDR_GPU_SETTLED"
 PROC = Path("/proc/driver/nvidia/gpus")
 

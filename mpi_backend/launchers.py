@@ -14,7 +14,7 @@ Environment = Mapping[str, str]
 
 
 class Placement(NamedTuple):
-    """A process's ranks. `local_rank` and `local_size` are None if the launcher does not set them."""
+    """A process's place in its job. `local_rank`, `local_size`: None if the launcher does not set them."""
 
     launcher: str
     rank: int
@@ -220,8 +220,8 @@ def rank_variables(env: Environment) -> dict[str, str]:
 def fill_environment(env: MutableMapping[str, str], *, lone_rank: bool = False) -> None:
     """Adds the rank variables to `env`.
 
-    A job of one rank gets them on request only (`lone_rank`, at init_process_group): many scripts treat a
-    mere RANK as a distributed job, and run undistributed as `srun python x.py` with one task.
+    A job of one rank gets them on request only (`lone_rank`, at init_process_group): many scripts run
+    distributed whenever RANK is set, and must not under `srun python x.py` with one task.
     """
     placement = detect(env)
     if placement is not None and (placement.size > 1 or lone_rank):
@@ -234,7 +234,7 @@ def launcher_variables(env: Environment) -> list[str]:
 
 
 def all_from_batch_system(found: list[str]) -> bool:
-    """Whether all are a batch system's, whose script has SLURM_PROCID, too: see in_slurm_step()."""
+    """Whether a batch system sets all of them; its script has SLURM_PROCID, too: see in_slurm_step()."""
     return all(name in ALLOCATIONS or name.startswith(("SLURM_", "FLUX_")) for name in found)
 
 

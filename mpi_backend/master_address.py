@@ -35,7 +35,7 @@ class Endpoint(NamedTuple):
 
 
 _last_set: tuple[str, str] | None = None  # MASTER_ADDR and MASTER_PORT as this module last set them
-_set_by_us: frozenset[str] = frozenset()  # those of both that the user did not set
+_set_by_us: frozenset[str] = frozenset()  # names of these that the user did not set
 _endpoint: Endpoint | None = None  # what the program may have read since `import torch`
 
 
@@ -56,7 +56,7 @@ def current_endpoint(env: launchers.Environment) -> Endpoint | None:
 
 
 def publish(env: MutableMapping[str, str], address: str, port: str) -> None:
-    """Sets both to an opened store. A user's address is kept for the next store."""
+    """Sets both variables for an opened store. A user's MASTER_ADDR also applies to the next store."""
     global _endpoint
     _endpoint = None
     _set(env, address, port, {"MASTER_PORT", *(name for name in NAMES if not user_value(env, name))})
@@ -74,7 +74,7 @@ def user_value(env: launchers.Environment, name: str) -> str:
 
 
 def address_is_missing(env: launchers.Environment) -> bool:
-    """Whether the user gave no complete address. Ours may be stale: the first store's port is closed by the
+    """Whether the user gave no complete address. Ours does not count, because its store may be closed by the
     next call, or still open with the keys of a destroyed group."""
     return not all(_pair(env)) or _pair(env) == _last_set
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 VARIABLE = "MPI_GDR_MPI_LIBRARY"
-MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi_cray.so.12")  # Debian's, Cray's
+MPICH = ("libmpi.so.12", "libmpich.so.12", "libmpi_cray.so.12")  # MPICH's, Debian's, Cray's
 OPEN_MPI = ("libmpi.so.40",)
 ALL = (*MPICH, *OPEN_MPI, "libmpi_abi.so.1", "libmpi_abi.so.0")  # the last two: the ABI of MPI 5.0
-# Excludes the libraries above it: libmpicxx, libmpifort, ...
+# Excludes the bindings of other languages: libmpicxx, libmpifort, ...
 FILE = re.compile(r"lib(mpi|mpich|mpi_(abi|cray|intel|nvidia|amd|gnu_?\d*))\.so[.\d]*")
 # {program that starts ranks: libraries that it can start}
 DAEMONS = {
@@ -23,7 +23,7 @@ DAEMONS = {
 }
 # Relative to an installation's prefix, the parent of the program's folder.
 LIBRARY_FOLDERS = ("lib", "lib64", "lib/release", "lib/*-linux-gnu", "lib64/*")
-ANCESTORS = 8  # that are examined: wrappers may stand between a rank and its launcher
+ANCESTORS = 8  # examined at most: wrappers may stand between a rank and its launcher
 
 
 class MpiLibrary(NamedTuple):

@@ -2,7 +2,7 @@
 
 mpirun gives a process its rank and size but no address, so MPI connects the ranks: rank 0 opens a store, on
 the port of master_address.py if that is known and free, and broadcasts its address over MPI. A single rank
-needs no MPI. If this MPI cannot start under the launcher, the ranks meet at the computed address, which each
+needs no MPI. If this MPI cannot start under the launcher, the ranks meet at the address that each
 computes by master_address.py. In all other cases torch's own handler runs unchanged.
 """
 
@@ -115,7 +115,7 @@ def is_our_backend() -> bool:
 
 
 def check_ranks(rank: str | None, size: str | None, address_is_missing: bool) -> None:
-    """Raises ValueError with the remedy if variables of another job, or of none, would mislead torch."""
+    """Raises ValueError with the remedy if `rank` and `size` are incomplete or contradict the launcher."""
     problem = launchers.explain_mismatch(os.environ, rank, size, name_of_script())
     # A user's own ranks under a launcher are valid with an address.
     if problem is not None and (address_is_missing or None in (rank, size)):

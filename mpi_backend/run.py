@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
             print(f"mpi-gdr run: {name}: {count} of {options.n} ranks", file=sys.stderr)
         if hosts and len(counts) > 1 and not HOST_OPTIONS.intersection(launcher_options):
             first_host = hosts[0].name
-        # Otherwise each rank would report it.
+        # Checked before the start, because each rank would report it.
         if options.ranks_per_gpu and all(is_this_host(name) for name in counts):
             gpus = gpu_share.visible_gpus(os.environ)
             fullest = max(counts.values())

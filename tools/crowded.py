@@ -19,7 +19,7 @@ import time
 
 
 def rank(backend: str, begin: float, seconds: float, sizes: list[int]) -> None:
-    """One rank: p50 of each size in us; all jobs measure the same size at the same time."""
+    """One rank: median and mean of each size in us. All jobs measure the same size at the same time."""
     import torch
 
     if backend == "mpi":

@@ -26,8 +26,8 @@ def jsonl(path: Path) -> list[dict]:
 
 
 def link_speed(pairs: list[dict], ranks: int) -> float | None:
-    """GB/s of the slowest link, in its slower direction; a rank's share of one GPU's memory. None if it was
-    not measured, or a pair has no access."""
+    """GB/s of the slowest link in its slower direction; with one GPU, a rank's share of its memory's speed.
+    None if it was not measured, or a pair has no access."""
     links = [pair for pair in pairs if pair["owner"] != pair["peer"]] or pairs
     speed = min((min(pair["read"][1], pair["write"][1]) for pair in links), default=0)
     return (speed if links != pairs else speed / ranks) or None

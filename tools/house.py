@@ -1,6 +1,6 @@
 """Sizes of the folders, and which rooms (folders) of csrc include which: python tools/house.py (make house)
 
-An include climbs if the included room includes the first one, perhaps through others.
+An include climbs if the included room includes the including one, perhaps through others.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def section(lab: Lab, output: str, wrong: str | None, images: list[Path]) -> str
 
 
 def pictures(out: Path) -> dict[Path, int]:
-    """{picture below `out`, but not in the index: time of last change}. (Such times lag behind the clock.)"""
+    """{picture below `out`, but not in the index: time of last change}, which may lag behind the clock."""
     found = (path for path in out.rglob("*.png") if path.parent != out / "index")
     return {path: path.stat().st_mtime_ns for path in found}
 

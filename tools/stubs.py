@@ -41,7 +41,7 @@ def stubs() -> dict[str, str]:
             for pattern, replacement in REWRITTEN:
                 text = re.sub(pattern, replacement, text)
             file.write_text("# Written by `make stubs`.\n" + text)
-        # The folder in which it recognises mpi_backend as first-party for sorting imports.
+        # Runs in ROOT, where ruff recognises mpi_backend as first-party when it sorts imports.
         ruff = [Path(sys.executable).with_name("ruff"), "--config", ROOT / "pyproject.toml", "--quiet"]
         subprocess.run([*ruff[:1], "check", *ruff[1:], "--fix-only", *files], check=True, cwd=ROOT)
         subprocess.run([*ruff[:1], "format", *ruff[1:], *files], check=True, cwd=ROOT)

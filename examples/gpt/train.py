@@ -92,7 +92,7 @@ class Trainer:
         groups = self.raw_model.parameter_groups(s.weight_decay)
         self.optimizer = torch.optim.AdamW(groups, s.learning_rate, betas=(0.9, 0.95), fused=True)
         # DDP rebuilds its buckets at the second forward pass, and with more than two ranks their layout
-        # decides the order of sums. After two discarded passes it is that of an uninterrupted run.
+        # decides the order of sums. Two discarded passes give a resumed run the layout of the first run.
         for _ in range(2):
             self.backward(iteration=0)
         self.optimizer.zero_grad()

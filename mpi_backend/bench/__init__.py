@@ -14,7 +14,7 @@ from .options import MESSAGES, OTHERS, check_options, parser_of_command
 def main(argv: list[str]) -> int:
     """Exit status: 0; 1 on all ranks if a result was wrong; 2 for a wrong command line."""
     parser = parser_of_command()
-    # nccl-tests and launchers both have -n: before the collective it is the number of ranks.
+    # -n means iterations to nccl-tests and ranks to launchers: before the collective it means ranks.
     ranks = None
     if argv[:1] == ["-n"] and len(argv) > 1:
         try:

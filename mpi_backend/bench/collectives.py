@@ -39,7 +39,7 @@ class Kind(NamedTuple):
     title: str  # of the OSU format
     prepare: Callable[..., dict[str, Run]]  # {"out": Run, "in": Run}, either may be missing
     bus_factor: Callable[[int], float]
-    # (ranks, in place) -> least bytes that all ranks together read and write, in sizes of the whole buffer.
+    # (ranks, in place) -> least bytes that all ranks together read and write, divided by the whole buffer's.
     least: Callable[[int, bool], float]
     blocks: bool = False  # one block per rank; the count column is that of a block
     reduces: bool = False

@@ -111,7 +111,7 @@ def bucket_bytes(ddp: DistributedDataParallel) -> list[int]:
 
 
 def all_reduces_of(buckets: list[int], device: torch.device) -> Callable[[], float]:
-    """Returns a function that runs the same all_reduces without computation: milliseconds of a round."""
+    """Returns a function that runs the same all_reduces without computation and returns milliseconds."""
     import torch
     import torch.distributed as dist
 

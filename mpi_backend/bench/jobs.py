@@ -44,7 +44,7 @@ def run_job(ranks: int, arguments: Sequence[str]) -> dict[str, Any]:
     ) as process:
         output, errors = process.communicate()
     report = selftest.last_json(output)
-    # A thread of Gloo may abort a process that has reported, when Python ends. 1: the benchmark failed.
+    # When Python exits, a thread of Gloo may abort a process that has reported. Status 1: a wrong result.
     aborted = process.returncode not in (0, 1) and backend == "gloo"
     if report is None or (process.returncode != 0 and not aborted):
         command = shlex.join(["mpi-gdr", "bench", "-n", str(ranks), *words])

@@ -52,7 +52,7 @@ class Limit:
         return self._times[key]
 
     def _measure(self, adds: bool, moved: int, iterations: int) -> float:
-        """Ranks beyond the number of cores block in the store: a collective would poll."""
+        """Ranks beyond the number of cores wait in the store: in a collective they would poll."""
         done = f"mpi_gdr_bench_limit/{adds}/{moved}"
         time_us = 0.0
         if self.rank < self.active:

@@ -104,7 +104,7 @@ class TorchRanks:
     """torch.distributed with one of its backends. Creates the default group."""
 
     def __init__(self, backend: str, device: str, timeout_seconds: int) -> None:
-        if backend == "nccl":  # all_gather() is on the host, and nothing else selects a device
+        if backend == "nccl":  # selects no device by itself; all_gather() needs Gloo for CPU tensors
             select_accelerator(os.environ)
         self.backend = backend
         self.rank, self.size = initialize(

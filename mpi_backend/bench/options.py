@@ -75,8 +75,8 @@ class Calls(NamedTuple):
 
 
 def calls(options: argparse.Namespace, total: int) -> Calls:
-    """The defaults warm up long: where ranks share cores, the scheduler needs tens of milliseconds to even
-    out earlier processor use; the first calls are slower, and a group tries its algorithms in them."""
+    """The default warm-up is long: where ranks share cores, the scheduler needs tens of milliseconds to even
+    out their earlier processor use, and a group tries its algorithms in its first calls."""
     iterations, warmup = options.iters, options.warmup_iters
     if iterations is None:
         iterations = 200 if total < 1 << 20 else 40 if total == 1 << 20 else 10

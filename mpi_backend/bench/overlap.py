@@ -137,7 +137,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def chunks_beside(total: int) -> int:
-    """The same for all contenders; about as long as MPI's all_reduce, so that it is mostly in flight."""
+    """Chunks of a loop that takes about as long as MPI's all_reduce. Equal for all contenders."""
     return 20 + total // (64 << 10)
 
 

@@ -1,5 +1,5 @@
-"""The bare MPI library as a contender: its blocking collectives, timed in C++ by torch's protocol
-(csrc/transport/mpi/raw/raw_mpi.hpp). These processes have no process group of torch."""
+"""The bare MPI library as a contender: its blocking collectives, timed in C++ as measure.TorchRanks times
+torch's (csrc/transport/mpi/raw/raw_mpi.hpp). These processes have no process group of torch."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Job:
         return min(calls) if calls else -1
 
     def is_stuck(self, rank: int, entry: Entry) -> bool:
-        """It failed, or had waited longer than the patience when the log was written."""
+        """Whether it failed, or had waited longer than the patience when the log was written."""
         if "error" in entry:
             return True
         waited = self.dumps[rank]["time_ns"] - entry["time_created_ns"]

@@ -16,7 +16,7 @@ PREFIX = "mpi_gdr_trace_rank_"
 class _EntryOptional(TypedDict, total=False):
     error: str  # set if it failed
     pending_ranks: list[int]  # ranks it waits for; [-1]: any
-    source: int  # source to message: messages only
+    source: int  # this and the fields up to `message`: messages only
     destination: int
     tag: int
     message: int  # index among the messages of this pair and tag

@@ -18,8 +18,8 @@ DNS_SECONDS = 4.0
 
 
 class Finding(NamedTuple):
-    """`cost`: of leaving it so; `advice`: what to set or run; `page`: its documentation. `of_job`: alike on
-    all ranks, so that only rank 0 reports it."""
+    """`advice`: what to set or run; `cost`: of ignoring that; `page`: documentation. `of_job`: alike on all
+    ranks, so that only rank 0 reports it."""
 
     level: Level
     what: str
@@ -143,7 +143,7 @@ def call_with_timeout(seconds: float, query: Callable[[], Value]) -> Value:
 def call_all_with_timeout(
     seconds: float, query: Callable[[str], Value], arguments: Iterable[str]
 ) -> dict[str, Value | None]:
-    """Asks all questions at once. None: it failed or was not answered in time."""
+    """{argument: result of `query`}, queried in parallel. None: it raised or did not return in time."""
     results: dict[str, Value | None] = dict.fromkeys(arguments)
 
     def run(argument: str) -> None:

@@ -17,7 +17,7 @@ from .reference import FACTOR, reduced, values
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 REDUCIBLE = (*FLOATS, *INTEGERS, torch.bool)
-# Moved, never reduced: only the item size matters.
+# For operations that only move data: the item size matters, not the type.
 MOVABLE = (*REDUCIBLE, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.uint16, torch.uint32)
 BITWISE = ("band", "bor", "bxor")
 OPS = ("sum", "avg", "premul_sum", "product", "min", "max", *BITWISE)

@@ -1,7 +1,7 @@
 """`mpi-gdr tune`: measures the algorithms on this machine and writes a table for MPI_GDR_TUNING.
 
 See docs/tuning.md. Without a launcher this process starts one job per number of ranks; under one, the ranks
-are the only job. The table is made in this process or on rank 0; only that and the ranks import torch.
+are the only job. The table is made in this process, or on rank 0; only ranks import torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..bench.options import COLLECTIVES as ALL_COLLECTIVES
 from ..command_line import Parser, parse_names
 from .table import JobResult
 
-# A single algorithm of all_to_all supports uneven splits, and messages have none to choose.
+# Without all_to_all, of which one algorithm supports uneven splits, and messages, which have no algorithms.
 COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name not in ("all_to_all", "sendrecv"))
 DTYPES = ("float32", "bfloat16", "int32")
 MAX_LOAD = 0.5  # load average

@@ -186,7 +186,7 @@ def test_open_mpi_spelling(launcher, shell, tmp_path, version):
     (("-launcher", "srun", "--"), {"SLURM_JOB_ID": "7"}, ["-launcher", "srun", "PYTHONUNBUFFERED=1"]),
 )  # fmt: skip
 def test_spelling_of_mpirun_rsh(tmp_path, shell, arguments, env, expected):
-    """Unconsumed words must be host names."""
+    """mpirun_rsh takes words that it does not consume for host names."""
     (tmp_path / "hosts").write_text("a\nb\n")
     path = write_script(tmp_path / "mpirun_rsh", 'printf "%s\\n" "$@"')
     command = ("-n", "2", "--mpiexec", path, *arguments, "/bin/true", "x")

@@ -108,7 +108,7 @@ def test_forced_algorithms_are_run_and_shown(monkeypatch, capsys):
     on_nodes = [each for each in selftest.algorithm_sets(3) if "MPI_GDR_RANKS_PER_NODE" in each]
     assert [each["MPI_GDR_ALLREDUCE_ALGO"] for each in on_nodes] == ["chain", "two_level"]
     assert on_nodes[0]["MPI_GDR_BARRIER_ALGO"] == "two_level"
-    few = [sets[0], sets[-1]]  # tests/spmd/test_spmd.py runs all of them
+    few = [sets[0], sets[-1]]  # tests/spmd/test_spmd.py --full runs all
     monkeypatch.setattr(selftest, "algorithm_sets", lambda n: few)
     assert selftest.main(["-n", "2", "--quick", "--json", "--algorithms"]) == 0
     report = json.loads(capsys.readouterr().out)

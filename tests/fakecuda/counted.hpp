@@ -70,7 +70,7 @@ inline cudaGraphExec_t capture(PeerRank& self, const InFlight& it, cudaStream_t 
   return end_capture(native);
 }
 
-// Called on every rank. Both slots have been used before, group memory is mapped, results are checked.
+// Call it on every rank. Counts after both slots were used and group memory was mapped; checks the results.
 inline BothCounts count_all_reduce(PeerRank& self, const CountedCall& call) {
   const Tuning tuning{
       .staging_bytes = ipc::kStagingBytes, .shortest_chunk = ipc::kStagingBytes, .in_place = true};

@@ -89,7 +89,7 @@ inline const void* loaded(const void* kernel) {
   return kernel;
 }
 inline const void* loaded_write_kernel() { return loaded(write_kernel()); }
-// That waits for `value`, or writes it.
+// Launches wait_kernel(), which waits for `value`, or write_kernel(), which writes it.
 inline void launch_flag(const void* kernel, void* word, std::uint64_t value, cudaStream_t stream) {
   void* none = nullptr;  // of Replays
   void* arguments[] = {&word, &value, &none, &none, &none};

@@ -71,7 +71,7 @@ struct Ids {
   UniqueId ids[2];
 };
 
-// A rank, whose device has its number.
+// A rank, on the device of the same number.
 class NcclRank {
  public:
   NcclRank(int rank, int size, Common<Ids>& common) : rank(rank), size(size), common(common) {
@@ -79,7 +79,7 @@ class NcclRank {
     ok(cudaSetDevice(rank));
     stream = make_stream();
   }
-  // With all ranks. `which`: of the two unique ids.
+  // All ranks must call it. `which`: one of the two unique ids.
   Comm* start(bool blocking = true, int which = 0) {
     if (rank == 0) ok(ncclGetUniqueId(&common.data.ids[which]));
     common.meet(size);

@@ -104,7 +104,7 @@ class PeerRank {
     std::string why;
     if (!node->attach(why)) fail(ErrorCode::System, why);
     world.meet(size);
-    // What attach() has written there.
+    // Again where attach() has written.
     const Bytes poison(static_cast<std::size_t>(size) << 18, kPoison);
     for (int slot = 0; slot < ipc::kSlots; ++slot)
       caller->copy(node->staging(rank, slot), poison.data(), poison.size());
@@ -186,7 +186,7 @@ class PeerRank {
     while (!it.execution->advance()) std::this_thread::yield();
   }
   void meet() { world_.meet(size); }
-  // Together, since each unmaps the others' memory.
+  // All ranks must call it, since each unmaps the others' memory.
   void close() {
     meet();
     node.reset();

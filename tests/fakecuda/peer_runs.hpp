@@ -22,7 +22,7 @@ inline constexpr Kind kKinds[] = {
     {DataType::Float16, ReduceOp::Max},      {DataType::Float64, ReduceOp::Product},
     {DataType::Float32, ReduceOp::PreMulSum}};
 
-// Each algorithm with another kind of elements; `number` is the first call's.
+// A call of each algorithm, with changing kinds of elements. `number`: of the first call.
 inline std::vector<Call> calls_of(int size, std::uint64_t count, int number) {
   std::vector<Call> calls;
   for (const Algorithm& algorithm : algorithms()) {
@@ -36,14 +36,14 @@ inline std::vector<Call> calls_of(int size, std::uint64_t count, int number) {
   return calls;
 }
 
-// Small chunks reuse Staging often, except for counts that need more.
+// Small chunks and little Staging, which is reused often; all of Staging for counts that need it.
 inline Tuning tuning_of(std::uint64_t count) {
   if (count > 3000)
     return {.staging_bytes = ipc::kStagingBytes, .shortest_chunk = ipc::kStagingBytes, .in_place = true};
   return {.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
 }
 
-// The buffers of a call in group memory.
+// Which buffers of a call are in group memory (Grouped).
 using Grouping = unsigned (*)(int rank, int number);
 inline unsigned none(int, int) { return 0; }
 inline unsigned everything(int, int number) { return number % 2 ? kSame : kInput | kOutput; }

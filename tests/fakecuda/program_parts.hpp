@@ -1,5 +1,5 @@
-// What comes behind what, where an operation has several device programs (execution/device/device_parts.hpp),
-// or ends early (execution/device/device_program.hpp).
+// The order of an operation's device programs (execution/device/device_parts.hpp), and programs that end
+// early (execution/device/device_program.hpp).
 #pragma once
 
 #include "execution/device/device_parts.hpp"

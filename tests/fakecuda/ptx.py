@@ -287,7 +287,7 @@ def inside(text: str) -> list[str]:
 
 
 def allocated_registers(source: Path, ptxas: str) -> dict[str, int]:
-    """Of a thread, by kernel."""
+    """Registers of a thread, by kernel."""
     target = re.search(r"^\.target (\w+)", source.read_text(), re.MULTILINE)[1]
     command = [ptxas, "-v", f"-arch={target}", "-o", "/dev/null", str(source)]
     result = subprocess.run(command, capture_output=True, text=True)

@@ -203,7 +203,7 @@ TEST(a_captured_call_runs_with_each_launch_of_the_graph) {
 TEST(a_reduction_begins_at_another_rank_than_the_first) {
   run_ranks(3, [](NcclRank& self) {
     Comm* const comm = self.start();
-    const float inputs[] = {1, 1e8, -1e8};  // from the first: 0
+    const float inputs[] = {1, 1e8, -1e8};  // 0 if added from rank 0 on
     Bytes bytes(sizeof(float));
     std::memcpy(bytes.data(), &inputs[self.rank], sizeof(float));
     auto* const memory = self.put(bytes);
@@ -238,7 +238,7 @@ TEST(an_abort_ends_kernels_that_spin_and_concerns_no_other_rank) {
   });
 }
 
-// The order of communicators, kinds and counts.
+// In the order of communicators, in counts, kinds or roots.
 TEST(ranks_that_differ_hang_until_all_abort) {
   for (const char* const difference : {"order", "count", "kind", "root"})
     run_ranks(2, [&](NcclRank& self) {
@@ -256,7 +256,7 @@ TEST(ranks_that_differ_hang_until_all_abort) {
         if (what == "root") return ncclBroadcast(memory, memory, count, kFloat32, differs, comm, stream);
         return ncclAllReduce(memory, memory, count, kFloat32, kSum, comm, stream);
       };
-      if (what == "kind") {  // which connect
+      if (what == "kind") {  // these connect
         ok(ncclAllReduce(memory, memory, 1, kFloat32, kSum, comms[0], self.stream));
         ok(ncclReduce(memory, memory, 1, kFloat32, kSum, 0, comms[0], self.stream));
       } else if (what == "order") {
@@ -272,7 +272,7 @@ TEST(ranks_that_differ_hang_until_all_abort) {
       settle();
       CHECK(!self.idle() || cudaStreamQuery(second) == cudaErrorNotReady);
       self.common.meet(2);
-      // One after the other, the first would wait for the device, and the device for the second.
+      // One after the other would hang: the first waits for the device, which waits for the second.
       if (what == "order") {
         std::thread other([&] { ok(ncclCommAbort(comms[1])); });
         ok(ncclCommAbort(comms[0]));

@@ -1,5 +1,5 @@
-"""A host is an MPI node here, whatever network the tests use: it determines what ranks see of each other and
-leave in shared memory."""
+"""Makes each host one node for MPI, whatever network the test session selects, so that ranks of a host use
+MPI's shared memory."""
 
 import os
 from unittest import mock

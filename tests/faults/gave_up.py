@@ -1,4 +1,4 @@
-"""One rank of a job whose rank 1 gives up the group and lives on: its program catches the exception.
+"""One rank of a job whose rank 1 fails in the group but continues: its program catches the exception.
 
 Arguments: the folder for events, and
 waiting     rank 1's wait times out, while the others wait for its message

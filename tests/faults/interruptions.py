@@ -116,7 +116,7 @@ def run(bed: Testbed, link: int, cell: Cell) -> Seen:
 
 
 def interrupt(bed: Testbed, link: int, plan: Interruption, running: Sequence[Child], seconds: float) -> float:
-    """Returns its longest possible duration in seconds."""
+    """Returns an upper bound of the interruption's duration in seconds."""
 
     def signal_all(number: int, ranks: Sequence[int], apart: float = 0) -> None:
         for rank in ranks:

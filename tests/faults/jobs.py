@@ -29,7 +29,7 @@ class Case:
     fault: str
     operation: str = "all_reduce"
     size: str = "small"
-    error: str = ""  # pattern of every survivor's error; "": none notices anything
+    error: str = ""  # pattern of every survivor's error; "": survivors must have none
     own: str = ""  # pattern of the victim's own error
     victim: int = 1
     ranks: int = 3
@@ -69,7 +69,7 @@ class Ended:
 
     @property
     def errors(self) -> list[str]:
-        """Its exceptions, or the last message of a process stuck in MPI."""
+        """Its exceptions, and the last messages of a process stuck in MPI."""
         found = [f"{e['kind']}: {e['text']}" for e in self.events if e["event"] == "error"]
         return found + re.findall(r"^\[mpi-gdr\] rank .*$|^.* mpi-gdr FATAL .*$", self.output, re.MULTILINE)
 
@@ -113,7 +113,7 @@ def run_apart(
     address: str = "127.0.0.1",
     strike: Callable[[], None] | None = None,
 ) -> list[Ended]:
-    """Runs ranks without a launcher, rank r by server r modulo their number; `strike` once all work."""
+    """Runs ranks without a launcher, rank r by server r modulo their number. Calls `strike` once all work."""
     port = str(processes.free_port())
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)

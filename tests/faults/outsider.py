@@ -1,5 +1,5 @@
-"""A rank of a job under attack: rank 0 also writes to the store over another connection, with the knowledge
-of any client. The keys are those of csrc/job and csrc/bootstrap."""
+"""A rank of a job under attack: rank 0 also writes to the store over another connection, knowing only
+what any client can read. The keys are those of csrc/job and csrc/bootstrap."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def strike() -> None:
         sys.exit(4)
     elif ARGS.fault == "abort-mpi":
         os.abort()
-    elif ARGS.fault == "no-scratch":  # Rabenseifner's, for one of three ranks: half the tensor
+    elif ARGS.fault == "no-scratch":  # Rabenseifner's needs half the tensor on one of three ranks
         tensor = torch.ones(8 * LARGE)
         limit_memory(4 << 20)
         dist.all_reduce(tensor)
@@ -126,7 +126,7 @@ def strike() -> None:
         column = torch.ones(4 * LARGE, 2)[:, 0]
         limit_memory(4 << 20)
         dist.all_reduce(column)
-    elif ARGS.fault == "no-second-stage":  # on the progress thread: all ranks' elements, 72 MiB
+    elif ARGS.fault == "no-second-stage":  # the progress thread needs 72 MiB for all ranks' elements
         room["left"] = 40 << 20
     elif ARGS.fault in ("stuck", "stuck-exit"):
         mpi_calls.hold()

@@ -1,7 +1,7 @@
 """A fault strikes one rank of a job without a launcher: the others end by themselves, in time, with the
 reason.
 
-Many jobs run concurrently, because they mostly wait. `make test-full` runs the product.
+Many jobs run concurrently, because they mostly wait. `make test-full` runs all combinations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ERRORS = {
     "sigkill": GONE, "os-exit": GONE, "abort-mpi": GONE, "sigstop": STOPPED,
     "raise": RAISED + r"ArithmeticError: loss is not finite",
     "memory": RAISED + r"RuntimeError: .*can't allocate memory",
-    # A rank that meets an operation of it later may see the program's end first.
+    # A rank that reaches the operation later may see the program's end first.
     "abort": RANK_PATTERN + r"(has left group \S+: the group was aborted|has left the job: )",
     "return": OPEN,
     "exit3": OPEN,
@@ -57,7 +57,7 @@ def case(fault: str, phase: str = "mid", operation: str = "all_reduce", size: st
         # In a ring of messages, a neighbour that ended in consequence may be missed first.
         who = (RANK_PATTERN + EITHER).format(r"\d" if operation == "send_recv" else more.get("victim", 1))
     elif more.get("victim") == 0 and ERRORS.get(fault, "").startswith(LEFT):
-        # It serves the store with its own goodbye; ranks that miss it at the end see the process's end.
+        # Rank 0 serves the store that holds its goodbye; ranks that read too late see its process's end.
         who = (RANK_PATTERN + EITHER).format(0)
     if who and operation not in ("send_recv", "new_group"):
         who = rf"{operation}\w*(:| seq=).*{who}"
@@ -66,8 +66,8 @@ def case(fault: str, phase: str = "mid", operation: str = "all_reduce", size: st
 
 NO_HEARTBEAT = (("MPI_GDR_HEARTBEAT", "0"),)
 FINITE = ("--rounds", "20")
-# torch's own store waits for all ranks on the rank that serves it, the others for that rank at our first
-# meeting. Once it gives up, its store is gone.
+# On rank 0 torch's store waits for all ranks to connect; the others wait for rank 0 in our first rendezvous.
+# When rank 0 times out, its store is gone.
 JOINED = (
     r"Timed out after .* 2/3 clients joined|rank\(s\) (0, )?1 of 3 did not arrive within"
     r"|rendezvous 'mpi-gdr///0/start' on rank 2: the store failed"
@@ -100,7 +100,7 @@ MIDDLE = [
         operation="sparse_all_reduce",
         size="large",
         error=(RANK_PATTERN + FAILED_OR_EITHER).format(1),
-        # Which of them fails depends on when the previous round frees its memory.
+        # Which allocation fails depends on when the previous round frees its memory.
         own=r"all_reduce.*no memory for (\d+ bytes of .*indices and values|the sum of the sparse tensors)",
     ),
 ]  # fmt: skip
@@ -116,7 +116,7 @@ COVERING = [*START, *MIDDLE, *QUIET, *END]
 
 
 def product() -> Iterator[Case]:
-    """Every fault in every operation, small and large, of each kind of rank, and idle."""
+    """Every fault on each rank in every operation, small and large, and on idle ranks."""
     sizes = ("small", "large")
     for fault, operation, size, victim in itertools.product(PRODUCT, OPERATIONS, sizes, (0, 1, 2)):
         yield case(fault, "mid", operation, size, victim=victim)

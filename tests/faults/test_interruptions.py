@@ -20,8 +20,8 @@ from interruptions import INTERRUPTIONS, Cell, Interruption
 from support.namespaces import why_unavailable
 from testbed import Testbed
 
-# Suspended for longer than a store may be silent. Host 1 continues before rank 0, the store's host: an
-# immediate answer would hide that the suspension was counted.
+# Suspended for longer than a store may be silent. Host 1 continues before rank 0, the store's host: if the
+# store answered at once, the test would not detect a suspension that counts as silence.
 LONGER_THAN_THE_SILENCE = Interruption(
     "a job on two hosts is suspended, heartbeat 4 s", "0101", (0, 1, 2, 3), apart=0.5, heartbeat=4
 )

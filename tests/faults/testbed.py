@@ -22,8 +22,8 @@ NODE = "mount -t tmpfs -o size=1g tmpfs /dev/shm && mount -t sysfs sysfs /sys &&
 
 
 def over_tcp(library: str) -> tuple[tuple[str, str], ...]:
-    """Variables for this library, if the MPI has several (not with MPI_GDR_MPI_LIBRARY), and TCP only. The
-    environment of the tests takes precedence."""
+    """Variables for TCP over this network library. With MPI_GDR_MPI_LIBRARY they do not name the library,
+    because that MPI may have only one. The environment of the tests takes precedence."""
     variables = {"UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"}
     if "MPI_GDR_MPI_LIBRARY" not in os.environ:
         variables["MPIR_CVAR_CH4_NETMOD"] = library

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 # announces it before its device continues.
 READ_ONCE = "behind a wait, and once"
 HARMLESS = {f"volatile {k} of resolve_kernel": READ_ONCE for k in range(4)}
-# Ten, of each kind, that these cases detect quickly.
+# Ten places, some of each kind, that these cases detect quickly.
 SOON = (
     "every_fold_gives_the_bits_of_the_host", "flags_by_kernels", "carried_from_the_device",
     "peers_by_memory_operations", "group_memory_by_memory_operations",

@@ -15,7 +15,7 @@ ENDS = {0, 7, 1, 123}  # success; an error, also at exit; MPI_GDR_ASYNC_ERROR=ex
 
 
 def functions():
-    """Those of CUDA that the sources call: the runtime's by names without their prefix (gpu_api.hpp)."""
+    """CUDA's functions that the sources call. They name the runtime's without the prefix (gpu_api.hpp)."""
     words = {
         word
         for path in (ROOT / "csrc/device/cuda").iterdir()

@@ -114,7 +114,7 @@ WAYS = {
             "LD_PRELOAD": str(simgpu_build.FOLDER / "libcuda_in_mpi.so"),
         },
     ),
-    # Like one whose long messages need CUDA IPC, on memory without it.
+    # Like an MPI whose long messages need CUDA IPC, with memory that does not support it.
     "an MPI that refuses long messages": (
         2,
         EIGHT,

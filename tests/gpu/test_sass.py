@@ -46,13 +46,13 @@ class Instruction(NamedTuple):
         return bool(re.match(r"LDG?\..*\b128\b", self.opcode))
 
     def written(self) -> set[int]:
-        """The registers of its result, where that is no wider than that of a 16-byte load."""
+        """The result's registers, if the result is no wider than that of a 16-byte load."""
         found = re.fullmatch(r"R(\d+)", self.operands[0]) if self.operands else None
         words = 4 if ".128" in self.opcode else 2 if re.search(r"64|WIDE|^D", self.opcode) else 1
         return set(range(int(found[1]), int(found[1]) + words)) if found else set()
 
     def read(self) -> set[int]:
-        """A wider operand by its first register only: it begins in the value that it is a part of."""
+        """Registers of the operands. The first register of a wide operand identifies the loaded value."""
         sources = self.operands[1:] if self.written() else self.operands
         return {int(n) for operand in sources for n in re.findall(r"\bR(\d+)", operand)}
 
@@ -95,7 +95,7 @@ def loads_before_use(loop: list[Instruction]) -> int:
 
 
 def functions(listing: str) -> dict[str, Function]:
-    """Of what nvdisasm -c writes. Refuses an instruction that it does not read."""
+    """{name: function} of a listing by `nvdisasm -c`. Fails on an instruction that it cannot parse."""
     found: dict[str, Function] = {}
     current = None
     for line in listing.splitlines():

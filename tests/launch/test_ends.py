@@ -80,7 +80,7 @@ def test_an_interrupt_ends_a_wait(tmp_path):
         os.kill(programs[1].process.pid, signal.SIGINT)
         results = [program.finish(40) for program in programs]
     assert "KeyboardInterrupt" in results[1].output and results[1].status not in (None, 0), results[1].tail()
-    # Depends on which it sees first.
+    # Depends on which of the two rank 0 detects first.
     line = r"rank 1 \(host \S+, pid \d+\) (has left group \S+: the program was interrupted"
     line += r"|has left the job: its program ended with .*KeyboardInterrupt)"
     assert results[0].status == 1 and re.search(line, results[0].output), results[0].tail()

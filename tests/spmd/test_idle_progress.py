@@ -1,5 +1,5 @@
-"""A thread enters MPI for ranks outside of it if MPI carries messages. libfabric's `sockets` moves nothing
-outside MPI: without such a thread not even the start completes."""
+"""If MPI carries messages, a thread calls MPI while the program does not. libfabric's `sockets` moves data
+only inside MPI: without such a thread not even the start completes."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ def test_store_launchers(tmp_path, launcher):
 
 
 def forced():
-    """Sets of variables that together name every algorithm once. For any ranks: the k-th one of each
-    collective; otherwise: all of one name."""
+    """Sets of variables that together name every algorithm once. Set k has each collective's k-th algorithm
+    for any ranks; the other algorithms have a set per name."""
     sets = {}
     for algorithm in schedule.algorithms():
         variable, name = algorithm["variable"], algorithm["name"]
@@ -97,7 +97,7 @@ FORCED["native"]["MPI_GDR_P2P"] = "mpi"
 FORCED["two_level"] |= {"MPI_GDR_RANKS_PER_NODE": "2", "MPI_GDR_CHUNK_BYTES": "1K"}
 FORCED["messages"] = {"MPI_GDR_SHM": "off"}
 
-# Others are forced by mpi-gdr selftest in test_selftest.py, too, so only the long run has them.
+# The others run with --full only; commands/test_selftest.py forces some of them.
 IN_CI = ("native", "two_level")
 
 

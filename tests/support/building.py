@@ -1,4 +1,4 @@
-"""setup.py and other files as modules, and substitutes for programs that it and CMake search for."""
+"""setup.py and other files as modules, and a CMake function that scripts under test call."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def load(path: Path) -> ModuleType:
 
 
 def load_setup() -> ModuleType:
-    """Importing it builds nothing."""
+    """setup.py as a module, whose import builds nothing."""
     return load(ROOT / "setup.py")

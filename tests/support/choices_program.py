@@ -1,5 +1,5 @@
-"""Calls of one class in a group that measures: `choices_program.py FOLDER`. Each rank writes what it ran, by
-its flight log, and the group's choices after the first call and at the end."""
+"""Repeats a call in a group that measures: `choices_program.py FOLDER`. Each rank writes the algorithms that
+its flight log names, and the group's choices after the first call and at the end."""
 
 import json
 import pickle

@@ -26,7 +26,7 @@ def mpi_gdr(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
 
 
 def mpi_gdr_output(*arguments: str, **variables: str) -> str:
-    """stdout of a successful one."""
+    """stdout of `mpi-gdr ARGUMENTS`, which must succeed."""
     result = mpi_gdr(*arguments, **variables)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout

@@ -37,7 +37,7 @@ def same(actual, expected):
 
 
 def check_sum(size, group=None):
-    """The group (of `size` ranks) works."""
+    """Checks that the group of `size` ranks works."""
     tensor = torch.ones(10)
     dist.all_reduce(tensor, group=group)
     same(tensor, torch.full((10,), float(size)))

@@ -90,14 +90,14 @@ def on_device(value, count=COUNT):
 
 
 def check_group(size, group=None):
-    """The group (of `size` ranks) works."""
+    """Checks that the group of `size` ranks works."""
     tensor = on_device(1, 10)
     dist.all_reduce(tensor, group=group)
     check(tensor, full(size, 10))
 
 
 def check_on_another_stream(tensor, expected):
-    """At once, on a stream ordered after nothing."""
+    """Checks the tensor at once, on a stream that waits for no other stream."""
     with use(streams(1)[0]):
         result = tensor + 1
     synchronize()

@@ -15,7 +15,7 @@ def train(model):
 
 
 def check_model(model, size):
-    """Its parameters are on the device and equal one process's."""
+    """Checks that the parameters are on the device and equal those of training in one process."""
     state = {}
     for name, parameter in model.named_parameters():
         full = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter

@@ -48,7 +48,7 @@ def come_to(
 
 
 def ptx_places() -> dict[str, str]:
-    """All of the PTX, and what they are: "fence 0 of write_kernel", counted in the kernel."""
+    """All places in the PTX with descriptions: "fence 0 of write_kernel", numbered within the kernel."""
     places = {}
     folder = simgpu_build.BUILD / "tests/fakecuda/gpu"
     for source in (*sorted(folder.glob("reduce_*.cpp")), folder / "flag_kernels.cpp"):  # not the probe's
@@ -73,7 +73,7 @@ def _short(mangled: str, file: str) -> str:
 
 
 def host_place(program: Path, place: str) -> str | None:
-    """Such as "event peer_execution.cpp: device.order(caller, first);". None: not code of csrc."""
+    """Describes the place: "event peer_execution.cpp: device.order(caller, first);". None: not in csrc."""
     kind, module, offset = re.split("[:+]", place)
     if module != program.name:
         return None
@@ -86,7 +86,7 @@ def host_place(program: Path, place: str) -> str | None:
 
 
 def outcome(programs: dict[str, Path], place: str, cases: list[str], limits: dict[str, int]) -> str | None:
-    """How the first case that detects it ends; None: no case does."""
+    """How the first case that detects the omission ends; None: no case detects it."""
     for case in cases:
         result = run_case(programs, case, limits[case], FAKECUDA_MUTANT=place)
         if result.status != 0:
@@ -97,7 +97,7 @@ def outcome(programs: dict[str, Path], place: str, cases: list[str], limits: dic
 
 
 def binding_place(library: Path, place: str) -> str | None:
-    """Such as "event of mpi_gdr::launch". None: not the library's, or covered by the programs above."""
+    """Describes the place: "event of mpi_gdr::launch". None: not the library's, or tested by build()'s."""
     kind, module, offset = re.split("[:+]", place)
     if module != library.name:
         return None

@@ -144,7 +144,7 @@ def start_apart(
 
 
 def captured(command: Sequence[object], check: bool = True, timeout: float = 120, **options: Any) -> Captured:
-    """For commands of which a test reads stdout and stderr apart; not with the time of a busy machine."""
+    """Runs a command; stdout and stderr are separate. `timeout` is not extended for a busy machine."""
     words = [str(word) for word in command]
     return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=check, **options)
 
@@ -167,7 +167,7 @@ def write_script(path: Path, body: str) -> str:
 
 
 def json_lines(path: Path) -> list[Any]:
-    """The objects of a file with one a line; none if there is no file."""
+    """The objects of a file with one per line; [] without the file."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 

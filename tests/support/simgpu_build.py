@@ -1,6 +1,6 @@
 """Builds tests/fakecuda, the software CUDA and torch's device on it, once for all ranks and runs.
 
-In the package's own build folder and with its tools: the CUDA library's object files are linked again.
+Uses the package's build folder and tools, and links the object files of its CUDA library again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pytest plugin inside each rank: events for the outer test, synchronised ranks, and the hang watchdog.
 
-After each test the ranks meet over a TCPStore independent of the tested backend: all ranks learn of a
-failure, and no test starts while another rank is still in the previous one.
+After each test the ranks meet over a TCPStore independent of the tested backend: it passes failures to all
+ranks, and no test starts while another rank is still in the previous one.
 """
 
 import faulthandler
@@ -47,7 +47,7 @@ class Plugin:
         self.passed = True
         self.events.write(event="start", test=item.nodeid)
         # Two steps: faulthandler writes all stacks without the GIL and continues, so that every hung rank can
-        # write; the alarm then ends the process anywhere.
+        # write; the alarm then ends the process wherever it hangs.
         faulthandler.dump_traceback_later(HANG_SECONDS, file=self.stacks)
         signal.alarm(HANG_SECONDS + 3)
         result = yield

@@ -86,8 +86,8 @@ def main():
         dist.send(tensors[16], 1) if rank == 0 else dist.recv(torch.empty(16))
     anyone.export_chrome_trace(str(folder / f"anyone_trace{rank}.json"))
 
-    # No thread waits: another thread should end the span, but this one may for a small operation or if
-    # starved, so it repeats until seen.
+    # While no thread waits, another thread ends the span, except if the operation is short or that thread
+    # gets no processor: repeats until another thread has ended it.
     crossed = False
     while not crossed:
         with observe() as unattended:
@@ -99,7 +99,7 @@ def main():
         dist.all_reduce(verdict, op=dist.ReduceOp.MIN)
         crossed = bool(verdict.item())
 
-    # Operations end under another profiler than they started under: awaited, by Futures, or dropped.
+    # Operations that end under another profiler than they start under: with wait(), a Future, or dropped.
     late = []
     if rank == 0:
         with observe(record_shapes=True) as early:

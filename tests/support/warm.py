@@ -10,7 +10,7 @@ connection close before the process ends, and kill all ranks). It gets a launche
 its end, but no SIGSTOP; it ends with its starter. Not for tests of launchers, of parents, and of `import
 torch`.
 
-`Server` is one that a test starts itself, perhaps in namespaces: its programs need not resemble the caller.
+`Server` is a server that a test starts, perhaps in namespaces: its programs need not resemble the caller.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def python() -> str:
 
 
 def start_server(path: Path, end: int, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    """At the socket `path`, by a command behind `prefix`; it ends when the pipe with this `end` is closed."""
+    """Starts a server at the socket `path`, behind `prefix`. It ends when the pipe with this `end` closes."""
     change = ["sh", "-c", 'cd "$0" && exec "$@"', str(Path(__file__).parents[1])]  # a prefix may change it
     environment = processes.clean_environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     command = [*prefix, *change, sys.executable, "-m", "support.warm", str(path)]
@@ -104,7 +104,7 @@ class Child:
             self._client.send(bytes([number]))
 
     def wait(self, until: float) -> tuple[int, float] | None:
-        """(status, negative for a signal; time.monotonic() at its end), None: it runs at `until`."""
+        """(status, negative for a signal; time.monotonic() at its end); None: still running."""
         left = max(0.0, until - time.monotonic())
         if self._ended is None and select.select([self._client], [], [], left)[0]:
             answer = self._client.recv(END.size)
@@ -186,7 +186,7 @@ class Request:
         )
 
     def _resembles(self, pid: int) -> bool:
-        """Whether the caller could have started it with the same result."""
+        """Whether the program would behave the same if the caller started it."""
         same = at_start(self._what["environment"]) == at_start(dict(os.environ))
         return same and process_attributes(pid) == process_attributes(os.getpid())
 
@@ -269,7 +269,7 @@ def run(program: str, *arguments: str) -> None:
 
 
 def serve(path: str) -> Request:
-    """Forks for each client; returns only in their programs, each with its request."""
+    """Forks for each client. Returns only in the forked programs, with the client's request."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path + "~")

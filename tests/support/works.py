@@ -15,7 +15,7 @@ def exception_of(work):
 
 
 def wait_all(*works):
-    """None is a synchronous call's."""
+    """Waits for all works. A synchronous call returns None instead of a work."""
     for work in works:
         if work is not None:
             work.wait()

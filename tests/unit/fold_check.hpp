@@ -111,8 +111,8 @@ struct FoldCheck {
     CHECK(same(dtype, dst.values(), expected) && dst.guarded());
   }
 
-  // The same reduction with table addresses for every second source and for all outputs but the first, or
-  // all.
+  // The same reduction, where every second source and all outputs have table addresses, except the first
+  // output without `all_outputs`.
   void check_resolved(Args args, const Bytes& expected, const FoldShape& shape, bool all_outputs) {
     const std::size_t alignment = alignment_of(args.dtype), bytes = expected.size();
     const int ranks = shape.sources;

@@ -90,7 +90,7 @@ class InPlaceWriter {
   const int rank_;
   const Reached& reached_;
   ScheduleWriter writer_;
-  std::vector<std::pair<Slice, Slice>> later_;  // of the results of this round
+  std::vector<std::pair<Slice, Slice>> later_;  // copies of this round's results
 };
 
 inline SchedulePtr in_place(const Schedule& schedule, int rank, const Reached& reached) {

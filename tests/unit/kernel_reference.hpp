@@ -55,8 +55,8 @@ struct ShortFloat {
     if (std::isnan(v)) return nan;
     const std::uint32_t sign = std::signbit(v) ? sign_bit() : 0;
     const double m = std::fabs(v), largest = magnitude(first_special - 1);
-    // `first_special` as if it were finite: beyond half way there, or at half way if the last finite pattern
-    // is odd, the value overflows.
+    // A value overflows beyond half way from the largest to `first_special`, taken as finite, or at half way
+    // if the largest one's pattern is odd.
     const double half_way = largest / 2 + magnitude(first_special) / 2;
     if (m > half_way || (m == half_way && (first_special - 1) % 2)) {
       if (overflow == kOnlyNan) return nan;

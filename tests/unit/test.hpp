@@ -69,8 +69,8 @@ inline constexpr bool kJoined = true;
 inline constexpr bool kJoined = false;
 #endif
 
-// Several files may be joined in one program (CMakeLists.txt): those tests run whose file has the program's
-// name.
+// One program may contain several files (CMakeLists.txt); it runs the tests of the file that has the
+// program's name.
 inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
   int passed = 0, failed = 0;
   const std::string program = std::filesystem::path(argv[0]).filename();
@@ -109,7 +109,7 @@ void print(std::ostream& out, const T& value) {
   } else if constexpr (requires { out << value; }) {
     out << value;
   } else if constexpr (requires { value.begin() != value.end(); }) {
-    int left = 20;  // of what may be megabytes
+    int left = 20;  // elements to print: there may be megabytes
     out << "{ ";
     for (auto at = value.begin(); at != value.end() && left-- > 0; ++at) print(out, *at), out << " ";
     out << (left < 0 ? "...}" : "}");
@@ -180,7 +180,7 @@ void on_threads(int count, const Body& body) {
   for (auto& one : running) one.get();
 }
 
-// Whether `body` returns true in a child process, which ends behind it.
+// Whether `body` returns true in a child process, which then ends.
 template <typename Body>
 bool in_child(const Body& body) {
   const pid_t child = fork();

@@ -54,8 +54,8 @@ int steady_allocations(Collective collective, bool node, int size = 2) {
 }  // namespace
 
 TEST(operations_allocate_little_in_the_steady_state) {
-  // The operation reuses the memory of an earlier one. Shared memory: its part and the list of parts.
-  // Messages: also the lists of those in flight, and a reduction's sources.
+  // The operation reuses the memory of an earlier one. It allocates its part and the list of parts; with
+  // messages also the lists of those in flight, and a reduction's sources.
   const auto expect = [](Collective collective, int shared, int messages) {
     const int operation = kRecycles ? 0 : 1;
     CHECK(steady_allocations(collective, true) <= shared + operation);

@@ -33,12 +33,12 @@ std::string order_of_reduction(const unit::Group& group) {
   return all;
 }
 
-// Small chunks use lanes and chunks at counts that are quick to check.
+// Chunks so small that counts that are quick to check have several lanes and chunks.
 constexpr Tuning kFine{64, 3, 256};
 // The defaults, but few large chunks of shared memory instead of thousands.
 constexpr Tuning kCoarse{256 * 1024, 4, 16 << 20};
 
-// Without those that join two others.
+// Without native ones and `adaptive`, which joins two others.
 template <typename Body>
 void each_builder(Body body) {
   for (const Algorithm& algorithm : algorithms())
@@ -78,7 +78,7 @@ bool same_steps(const Schedule& a, const Schedule& b) {
 }  // namespace
 
 TEST(staged_fills_its_staging) {
-  const std::uint64_t room = std::uint64_t{2} << 20;  // elements of half of it: a chunk
+  const std::uint64_t room = std::uint64_t{2} << 20;  // elements of a chunk, half of the staging
   for (const int p : {3, 4, 8})
     for (const std::uint64_t chunks : {1, 8}) {
       const CollectiveSpec spec =
@@ -86,7 +86,7 @@ TEST(staged_fills_its_staging) {
       const auto group = build(*find_algorithm(Collective::AllReduce, "staged"), spec,
                                {.staging_bytes = 2 * room * sizeof(float)});
       CHECK(group.schedules[0]->rounds.size() ==
-            2 * chunks + 3);  // two a chunk, and its way through the pipeline
+            2 * chunks + 3);  // two for each chunk, and the way through the pipeline
     }
 }
 

@@ -45,7 +45,7 @@ struct Memory {
 struct Shape {
   std::size_t count;
   int sources;
-  std::size_t residue, shift;  // of all; extra of the last source; in alignments of the element
+  std::size_t residue, shift;  // offset of all; more of the last source; in alignments of an element
 };
 constexpr Shape kShapes[] = {{1, 1, 0, 0},    {103, 2, 1, 0}, {103, 3, 1, 1},
                              {1000, 9, 0, 0}, {70, 40, 3, 0}, {400000, 3, 1, 0}};

@@ -107,7 +107,7 @@ bool names_own_process(const std::string& ticket) {
     const auto fields = unpack(ticket);
     return !fields.empty() && fields[0] == std::to_string(getpid());
   } catch (const Error&) {
-    return true;  // no process is opened then
+    return true;  // it is refused before a process is opened
   }
 }
 

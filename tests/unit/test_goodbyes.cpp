@@ -20,7 +20,7 @@ TEST(who_leaves_is_told_and_may_end_later) {
 
   WatchedRanks other({0, 0});
   other.watches[1]->say(goodbye(1));
-  other.watches[1]->say(goodbye(1));  // once
+  other.watches[1]->say(goodbye(1));  // no news
   other.seconds(2);
   CHECK(other.watches[0]->missing() == "rank 1 has left");
   other.states[1] = ProcessState::Ended;

@@ -202,7 +202,7 @@ TEST(flags_of_a_gate_that_was_never_entered_are_not_reused) {
   gpu.caller->wait_flag(&late, 1);
   {
     Gate(gpu.flags).enter(*gpu.caller);
-  }  // refused: its flag is written later
+  }  // gone before the device has reached it and writes its flag
   Gate next(gpu.flags);
   next.enter(*gpu.side);
   gpu.side->synchronize();

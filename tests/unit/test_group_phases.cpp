@@ -163,7 +163,7 @@ TEST(one_queue_is_enough) {
   run_all({0, 1, 0, 1}, 4, 2);
 }
 
-// Before the device continues: the results that it then gives to the node's other ranks are invalid.
+// And before the device continues, which then gives invalid results to the node's other ranks.
 TEST(a_failure_notifies_the_ranks_of_the_node_at_once) {
   Nodes nodes({0, 0, 1, 1}, 3, 3);
   nodes.world().run([&](int r) {

@@ -86,7 +86,7 @@ bool posted_and_tested(MessageExecution& execution) { return !execution.advance(
 
 }  // namespace
 
-// More chunks than a schedule that may use messages takes through Staging.
+// With more chunks than a schedule that may use messages passes through Staging.
 TEST(an_all_to_all_of_devices_has_no_messages) {
   const Algorithm& staged = *find_algorithm(Collective::AllToAll, "staged");
   for (const auto& [size, count] : {std::pair(2, 1100000), std::pair(3, 300000), std::pair(8, 24000)}) {

@@ -69,7 +69,7 @@ class Node {
 // An all_reduce in place of device memory.
 struct Sum {
   static constexpr std::size_t kCount = 1000;
-  // Behind the earlier work of `behind`.
+  // `behind`: a queue whose earlier work comes first; null: none.
   Sum(Node& node, int r, float value, std::optional<std::chrono::nanoseconds> timeout = {},
       DeviceQueue* behind = nullptr)
       : gpu(node.gpu(r)) {
@@ -105,7 +105,7 @@ nccl::Result report_error(nccl::Comm* comm, nccl::Result* result) {
   return asked;
 }
 
-// A NCCL that does nothing, because the other one waits for the device when it connects ranks.
+// A NCCL that does nothing, because the software NCCL would wait for the device to connect ranks.
 nccl::Library idle_library() {
   nccl::Library all = library();
   all.CommInitRankConfig = [](nccl::Comm** comm, int, nccl::UniqueId, int, nccl::Config*) {
@@ -133,7 +133,7 @@ void run_behind_aborted_work() {
     Sum sum(early, r, 1, 300ms, gpu.side.get());
     CHECK_THROWS(early.world.ranks[r].engine->wait(*sum.operation), Error, "");
     while (made->error().empty()) std::this_thread::sleep_for(1ms);
-    // A later group has other streams of ours, and its own callers.
+    // A later group gets other streams from us and has callers of its own.
     static_cast<void>(gpu.caller.release());
     gpu.caller = gpu.device.make_queue();
     for (std::size_t q = 0; q < gpu.queues.size(); ++q)

@@ -33,7 +33,7 @@ TEST(givers_do_not_run_away) {
     Collective collective;
     int giver;
     std::vector<std::uint64_t> counts = {};
-    int empty = 1 << 20;  // each so many calls one
+    int empty = 1 << 20;  // one of so many calls has no data
   };
   const Case cases[] = {{Collective::Broadcast, 0},
                         {Collective::Broadcast, 0, {}, 16},

@@ -8,8 +8,8 @@ TEST(a_healthy_job_has_no_news_and_asks_little) {
   WatchedRanks job({0, 0, 0, 0, 1, 1, 1, 1});
   job.seconds(1000);
   for (const auto& heard : job.heard) CHECK(heard.empty());
-  // A round: a host sends a beat, reads one, reads the list's length. Once: it posts its lifeline, reads
-  // another.
+  // In each round a host sends a beat, reads one, and reads the list's length. Once it posts its lifeline and
+  // reads another.
   CHECK(job.store.requests() <= 1000 * 2 * 3 + 2 * 3);
   CHECK(job.watches[0]->missing().empty());
 }

@@ -37,7 +37,7 @@ TEST(order_of_the_sources) {
   CHECK(to_text(parse_table(to_text(table.rows(C::Barrier)[0]), "t").at(0)) ==
         to_text(table.rows(C::Barrier)[0]));
   CHECK(table.rows(C::Broadcast)[0].origin == "Options.selection");
-  // An algorithm forced for all calls may be native, where the library is exact.
+  // The algorithm forced for all calls may be native: it is used where the library is exact.
   const SelectionTable forced = load_selection(env_of({{"MPI_GDR_ALLREDUCE_ALGO", "native"}})).table;
   CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 20), true) == "native");
   CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 26), false) == "ring");

@@ -87,7 +87,7 @@ TEST(each_end_takes_its_halves_of_several_messages_before_the_other_ones) {
   }
   CHECK(!ranks[1].test(receives[0]));  // copies two halves at a time
   for (std::size_t i = 0; i < 3; ++i) CHECK(ranks[1].bytes_moved(receives[i]) == (i < 2 ? kLength / 2 : 0));
-  CHECK(!ranks[0].test(sends[0]));  // of the copies announced to it
+  CHECK(!ranks[0].test(sends[0]));  // copies its halves of the messages that the receiver has announced
   CHECK(ranks[0].bytes_moved(sends[0]) == kLength / 2 && ranks[0].bytes_moved(sends[1]) == kLength / 2);
   CHECK(std::equal(got.begin(), got.begin() + 2 * kLength, data.begin()));
   for (std::size_t i = 0; i < kMessages; ++i)  // the receiver can finish alone

@@ -1,4 +1,4 @@
-"""Tabulates which files and rooms calls pass through, from the records of tools/calls/run.sh.
+"""Tabulates which files and rooms (folders) calls pass through, from the records of tools/calls/run.sh.
 
     python report.py FOLDER
 

@@ -1,5 +1,5 @@
-// Preloaded library: records, in order, which functions of code built with -finstrument-functions the thread
-// enters that called mpi_gdr_calls_begin().
+// Preloaded library: records, in order, the functions built with -finstrument-functions that a thread enters
+// between its calls of mpi_gdr_calls_begin() and mpi_gdr_calls_end().
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -30,7 +30,7 @@ void mpi_gdr_calls_begin() {
   entered->reserve(1 << 16);
 }
 
-// A line a function: its depth, the library, the address there.
+// Writes a line per entered function: depth, library, address in the library.
 void mpi_gdr_calls_end(const char* path) {
   const std::vector<Enter>* const all = entered;
   entered = nullptr;

@@ -1,4 +1,4 @@
-// Memory of every GPU, which kernels of every GPU read and write in another process, by CUDA IPC: peers
+// Lets kernels of every GPU, in another process, read and write the memory of every GPU by CUDA IPC: peers
 // BYTES. Prints JSON: a line for each GPU, one for each pair (rates in GB/s for BYTES / 256 and BYTES); then
 // a summary.
 #include <cuda.h>

@@ -34,7 +34,7 @@ void check(CUresult code, const char* what) {
   std::exit(1);
 }
 
-// From the driver itself, as the product does: no library to link with.
+// Looks the functions up in the driver at run time, as the product does: the driver is not linked.
 void load_driver() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (!driver) {

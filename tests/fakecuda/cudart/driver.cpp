@@ -32,7 +32,7 @@ Word* word_at(CUdeviceptr address, const char* call) {
   return word;
 }
 
-// What the stream has to touch later is looked at then, too.
+// Checks the word again when the stream accesses it.
 Step checked(const Word* word, bool write, Step step) {
   return [=] {
     Memory::get().check(word, sizeof(Word), write);

@@ -27,7 +27,7 @@ inline constexpr std::size_t kEngines = 3;
 // Guarded by the machine's mutex, except `room`, `turns`, `copies` and `accepts`.
 struct Gpu {
   Gpu(int index, const DeviceSettings& settings);
-  // That of the stream with this number.
+  // The queue of the stream with this number.
   HardwareQueue& queue(Engine engine, std::size_t stream) const {
     const std::size_t each = queues.size() / kEngines;
     return *queues[static_cast<std::size_t>(engine) * each + stream % each];

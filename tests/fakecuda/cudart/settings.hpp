@@ -38,7 +38,7 @@ struct Settings {
   // WAITS, 1: allocation, loading, and submission to a full queue wait for the device and block other calls
   std::uint64_t waits;
   std::uint64_t driver;  // DRIVER, its version, like 13000
-  // OTHER_BYTES, memory of other processes has other values, 1: for all, 2: for kernels, and not for copies
+  // OTHER_BYTES, opened memory of other processes has wrong values, 1: for all, 2: for all but copies
   std::uint64_t other_bytes;
   std::uint64_t multiprocessors;  // MULTIPROCESSORS, of a device: resident blocks fill them
   std::uint64_t slice_us;         // SLICE_US, a process's turn without MPS. 0: all kernels run together

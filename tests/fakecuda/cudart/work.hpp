@@ -10,13 +10,13 @@
 
 namespace fakecuda {
 
-// Within memory known to CUDA, which is checked when the copy runs.
+// The addresses must be known to CUDA, which is checked when the step runs.
 Step copy_step(void* dst, const void* src, std::size_t bytes);
 Step fill_step(void* dst, int value, std::size_t bytes);
 // A step of the host that accesses memory directly: it is synchronised with the device before and after.
 Step by_host(Step step);
 
-// Until the word has come to `at_least`, cyclically. Acquires.
+// Waits until the word has reached `at_least`, modulo 2^64. Acquires.
 inline Step wait_step(const std::uint64_t* word, std::uint64_t at_least) {
   return [=] {
     const std::uint64_t value =
@@ -27,7 +27,7 @@ inline Step wait_step(const std::uint64_t* word, std::uint64_t at_least) {
   };
 }
 
-// Behind all that the stream has done. Releases.
+// After all earlier work of the stream. Releases.
 inline Step write_step(std::uint64_t* word, std::uint64_t value) {
   return once([=] {
     if (weak_memory()) weak_memory()->release();

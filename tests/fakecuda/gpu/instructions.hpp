@@ -94,7 +94,7 @@ Bits<T> shr(Bits<T> a, u32 by) {
   return static_cast<Bits<T>>(as<T>(a) >> (by < kWidth ? by : kWidth - 1));
 }
 
-// `count` bits of a from bit `at` on. Signed: filled with the last of them, or of a.
+// `count` bits of a from bit `at` on. Signed: extended by the highest of them, or by a's beyond its end.
 template <typename T>
 Bits<T> bfe(Bits<T> a, u32 at, u32 count) {
   constexpr u32 kWidth = 8 * sizeof(T);
@@ -113,7 +113,7 @@ Bits<T> bfi(Bits<T> a, Bits<T> b, u32 at, u32 count) {
   return static_cast<Bits<T>>((b & ~field) | (shl<T>(a, at & 255) & field));
 }
 
-// Each byte is one of the eight of b:a, or its sign, by four bits of `selector`.
+// Four bits of `selector` choose each byte: one of the eight of b:a, or all bits equal to its sign.
 inline u32 prmt(u32 a, u32 b, u32 selector) {
   const u64 bytes = u64{b} << 32 | a;
   u32 out = 0;

@@ -17,7 +17,7 @@ namespace fakenccl {
 // From environment variables such as FAKENCCL_VERSION. Read once.
 struct Settings {
   int version;           // VERSION, of ncclGetVersion()
-  int in_progress;       // IN_PROGRESS, ms: nonblocking communicators issue every third group so much later
+  int in_progress;       // IN_PROGRESS, ms by which nonblocking communicators issue every third group later
   int async_error;       // ASYNC_ERROR, the call of this process whose communicator fails, from 1
   int init_fails;        // INIT_FAILS, the rank
   bool runtime_connect;  // NCCL_RUNTIME_CONNECT, 0: collectives are connected at the start

@@ -14,13 +14,13 @@ using Progress = fakecuda::Launch::State;
 // By device: the communicator whose kernel is resident. Hostile: there is room for one.
 std::array<std::atomic<Comm*>, 4096> residents;
 
-// In chunks. For each, all ranks write their slots, then all read them.
+// Takes its data in chunks. For each chunk all ranks write their slots, then all read them.
 class Collective {
  public:
   Collective(Comm& comm, const Call& call, std::size_t collectives)
       : comm_(comm), call_(call), collectives_(collectives) {}
 
-  // Whether it has ended; it waits otherwise.
+  // Whether it has ended; otherwise it waits for other ranks.
   bool advance() {
     while (true) switch (phase_) {
         case Phase::Write:
@@ -63,7 +63,7 @@ class Collective {
       if (!holds(comm_.segment->rank(rank))) return false;
     return true;
   }
-  // Of the chunk, in the buffer of a rank among those that follow each other.
+  // Where the chunk begins in `rank`'s part of a buffer.
   std::size_t place(int rank = 0) const {
     return (static_cast<std::size_t>(rank) * call_.count + at_) * size_of(call_.type);
   }
@@ -96,7 +96,7 @@ class Collective {
              segment.slot(0) + (call_.kind == Kind::ReduceScatter ? part(comm_.rank) : 0), n_);
     }
   }
-  // Within a slot.
+  // Where `rank`'s part of a slot begins.
   std::size_t part(int rank) const { return static_cast<std::size_t>(rank) * n_ * size_of(call_.type); }
 
   Comm& comm_;

@@ -27,14 +27,14 @@ inline constexpr std::size_t kSlotBytes = 256 << 10;
 struct Signature {
   Kind kind{};
   int type = 0, op = 0, root = 0;
-  std::size_t count = 0, collectives = 0;  // the latter: of the kernel
+  std::size_t count = 0, collectives = 0;  // the latter: number in the kernel
   bool operator==(const Signature&) const = default;
 };
 
 // Written by its rank, read by all. Zeroed.
 struct alignas(64) RankCell {
   std::atomic<int> attached;         // the rank's device + 1
-  std::atomic<bool> file_closed;     // of rank 0: all ranks may be in the process that made the id
+  std::atomic<bool> file_closed;     // rank 0's cell: the ranks may share the process that made the id
   std::atomic<std::uint64_t> steps;  // of kernels (kernel.cpp)
   Signature signature;               // of the running collective; `steps` publishes it
   std::atomic<bool> connected[kCollectives][kSizeClasses];

@@ -104,7 +104,7 @@ def test_memory_is_reused_beside_a_message_that_is_awaited(rank, size):
     for step in range(20):
         held = [full(4 << 20, step) for _ in range(2)]
         del held
-    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # the host's, beside all streams
+    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # a host tensor, on no stream
     check(tensor, torch.full((100,), float((rank - 1) % size)))
 
 
@@ -121,7 +121,7 @@ def test_the_first_collective_beside_a_message_that_is_awaited(rank, size):
     request.wait()
     sums = torch.full((5000,), float(rank), device=DEVICE)
     dist.all_reduce(sums, group=group)
-    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # the host's, beside all streams
+    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # a host tensor, on no stream
     check(tensor, torch.full((100,), float((rank - 1) % size)))
     check(sums, torch.full((5000,), total(size)))
     dist.all_reduce(sums, group=group)

@@ -114,7 +114,7 @@ def test_messages_without_a_waiter(rank, size, strided):
 
 @pytest.mark.ranks(2)
 def test_messages_in_crossed_order(rank, size):
-    """A is received before B is, but arrives only after a message sent once B has arrived."""
+    """The receive of A is issued before that of B, but A is sent only after a message that depends on B."""
     peer = rank ^ 1
     if peer >= size:
         return

@@ -1,4 +1,4 @@
-"""Limits what a collective by NCCL asks of NCCL and of CUDA, since no other test notices too much."""
+"""Limits the calls of NCCL and CUDA in a collective by NCCL: no other test detects superfluous ones."""
 
 import ctypes
 import os
@@ -29,7 +29,7 @@ NCCL_CALLS = ("AllReduce", "ReduceScatter", "AllGather", "Broadcast", "Reduce", 
 
 
 class Counts(NamedTuple):
-    """Of one call, the least of several, of the rank that has most."""
+    """Counts of one call: the least of several calls, on the rank with the most."""
 
     nccl: int  # calls of NCCL that move data
     groups: int  # of these calls
@@ -92,7 +92,7 @@ def test_counts(rank, size, name):
         calls[name]()
         found.append([after - earlier for after, earlier in zip(counts(), before, strict=True)])
         synchronize()
-    # The first calls allocate, and one that comes before the host has freed the flags of an earlier call.
+    # The least: first calls allocate, and so does a call before the host has freed an earlier one's flags.
     most = Counts(*map(max, *gather_json(name, list(map(min, *found)))))
     note(f"| {name}, {'two nodes' if TWO_NODES else 'one node'}", f"| {' | '.join(map(str, most))} |")
     assert all(count <= limit for count, limit in zip(most, LIMITS[name], strict=True)), most

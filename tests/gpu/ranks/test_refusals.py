@@ -44,7 +44,7 @@ def test_the_completion_hook_is_called_once(size):
 
 
 class Stop(Exception):
-    """A capture refused half way cannot be ended."""
+    """Leaves a capture that was refused half way and cannot be ended."""
 
 
 def given_out_again(submissions, stream):

@@ -199,7 +199,7 @@ def collectives_beside_messages(rank, size, waiting):
         dist.all_reduce(tensor, group=group)
         check(tensor, full(5000, sum(range(size))))
     for i in range(waiting):
-        dist.isend(full(10, i), (rank + 1) % size).wait()  # the host's, beside all streams
+        dist.isend(full(10, i), (rank + 1) % size).wait()  # a host tensor, on no stream
     synchronize()
     for i, tensor in enumerate(received):
         check(tensor, full(10, i))

@@ -1,7 +1,7 @@
 """One rank of a job on device SPMD_DEVICE whose last rank fails the others. Run apart.
 
-Argument: the last rank's action and how the others wait. They end by the backend, by its error, or
-successfully.
+Argument: the last rank's action and how the others wait. The backend ends them, or they
+exit after its error, or they succeed.
 """
 
 import datetime
@@ -38,7 +38,7 @@ def total(**more):
 
 
 def stay_away():
-    """Returns control only after the others have ended, by exiting."""
+    """Exits once the others have ended."""
     while any(os.path.exists(f"/proc/{pid}") for pid in others):
         time.sleep(0.05)
     os._exit(0)

@@ -13,7 +13,7 @@ CALLS_BEFORE = 20  # after these many calls a group must find the difference
 
 
 def uneven(group):
-    """Equal on all ranks, though no two send the same."""
+    """The same call on all ranks, though no two send the same counts."""
     send = [(rank + other) % 3 for other in range(size)]
     given, taken = torch.ones(sum(send)), torch.empty(sum(send))
     return dist.all_to_all_single(taken, given, send, send, group=group, async_op=True)

@@ -1,4 +1,4 @@
-"""Two ranks whose groups are aborted, time out or get another length. Prints "done" after all checks."""
+"""Two ranks whose groups are aborted, time out or get a message of another length. Prints "done" last."""
 
 import datetime
 import threading

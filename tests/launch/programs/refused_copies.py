@@ -1,7 +1,7 @@
 """Long messages and collectives by MPI between ranks for which the kernel refuses copies.
 
 Argument, the reason: `filter`: a seccomp filter on all ranks, as in containers; `rank 1`: that rank is
-non-dumpable, as a set-uid program; `none`: another.
+non-dumpable, as a set-uid program; `none`: a cause outside of this program.
 """
 
 import ctypes

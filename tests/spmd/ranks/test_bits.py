@@ -1,5 +1,5 @@
-"""Options(bits=...): the left fold over the ranks, compared with torch's, or the exact sum, with Fractions,
-for any algorithm and placement."""
+"""Options(bits=...) for any algorithm and placement: "order" must give torch's left fold over the ranks,
+"exact" the exact sum, computed with Fractions."""
 
 import math
 from fractions import Fraction
@@ -29,7 +29,7 @@ def contribution(dtype, count, rank):
 
 
 def left_fold(dtype, count, size, op):
-    """In the type of intermediate sums, rounded once."""
+    """The left fold in the type of intermediate sums, rounded once at the end."""
     kept = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
     total = contribution(dtype, count, 0).to(kept)
     for rank in range(1, size):
@@ -127,7 +127,7 @@ def adversarial(dtype, count, size):
     chosen = torch.multinomial(weights, size * count, True, generator=generator).view(size, count)
     at = torch.arange(count) % 3
     values = torch.where(at == 1, torch.tensor(corners, dtype=torch.float64)[chosen], values)
-    if size > 2:  # the sum is what two cancelling values leave
+    if size > 2:  # the first and the last rank's values cancel
         values[-1] = torch.where(at == 2, -values[0], values[-1])
     return values.to(dtype)
 

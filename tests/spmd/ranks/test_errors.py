@@ -131,7 +131,6 @@ WRONG = {
     "all_reduce: compressed": (lambda b, n, me: b.allreduce([torch.eye(3).to_sparse_csr()]),
          "all_reduce: tensors is a SparseCsr tensor"),
     # peers and tags
-    # peers and tags
     "send: negative peer": (lambda b, n, me: b.send(floats(1), -1, 0), "send: peer=-1 is not a rank"),
     "send: peer": (lambda b, n, me: b.send(floats(1), n, 0), r"send: peer={n} is not a rank .* 0\.\.{l}"),
     "recv: peer": (lambda b, n, me: b.recv(floats(1), n + 3, 0), "recv: peer=.* is not a rank"),

@@ -95,7 +95,7 @@ def test_all_to_all_of_nothing(size):
     dist.all_to_all(outputs, empties(torch.float32, [0] * size))
     assert all(output.numel() == 0 for output in outputs)
     dist.all_to_all(outputs := empties(torch.float32, [1] * size), [torch.tensor([3.0])] * size)
-    assert torch.cat(outputs).eq(3).all()  # the next call matches the next one of the others
+    assert torch.cat(outputs).eq(3).all()  # later calls still match between the ranks
 
 
 def test_in_place(rank, size):

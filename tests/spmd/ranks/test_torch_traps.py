@@ -27,8 +27,8 @@ def bound_to_a_device():
 
 
 def test_new_group_with_a_bound_device(rank, size, backend, bound_to_a_device):
-    """supports_splitting makes torch call perform_nocolor_split() on ranks outside of a new group, else
-    AttributeError. Without splitting, DeviceMesh fails instead: hence both."""
+    """supports_splitting makes torch call perform_nocolor_split() on ranks outside of a new group; a backend
+    without that method raises AttributeError. Without supports_splitting, DeviceMesh fails."""
     assert backend.supports_splitting
     members = list(range(max(1, size - 1)))  # excludes the last rank if there are several
     group = dist.new_group(members)
@@ -85,7 +85,7 @@ def test_barrier_of_any_form(size):
 
 
 def test_conjugated_tensors_arrive_as_they_are(rank, backend):
-    """Unresolved; test_dtypes.py has other layouts."""
+    """With the conjugation unresolved. test_dtypes.py has other layouts."""
     conjugated = torch.full((4,), complex(rank, 1)).conj()
     backend.broadcast([conjugated], dist.BroadcastOptions()).wait()  # torch's own broadcast rejects it
     same(conjugated.resolve_conj(), torch.full((4,), complex(0, -1)))

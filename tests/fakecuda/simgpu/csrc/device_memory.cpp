@@ -47,8 +47,8 @@ c10::DataPtr DeviceMemory::allocate(std::size_t bytes) {
     memory = fresh(rounded, stream.device_index());
   }
   if (reused || pool) {
-    // Not when it was freed: the stream may have been made to wait later for others that still use the
-    // memory, as FSDP2 does. Not a CUDA call either, because nothing may block it.
+    // Poisoned now, not by free(): in between the stream may have been made to wait for others that still use
+    // the memory, as FSDP2 does. Not by a CUDA call, because nothing may block it.
     queue(stream).slip_in([memory, rounded] { std::memset(memory, fakecuda::kPoison, rounded); });
   }
   used_.emplace(memory, Block{memory, rounded, stream, pool, {}, {}});
