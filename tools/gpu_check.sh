@@ -94,7 +94,7 @@ use_software_gpu() {
 # with_mps COMMAND...: with its own MPS daemon.
 with_mps() {
   python3 -c 'import os, sys; from mpi_backend import mps
-sys.exit(mps.end_like(mps.run(sys.argv[1:], os.environ)))' bash -c "$*"
+sys.exit(mps.exit_like(mps.run(sys.argv[1:], os.environ)))' bash -c "$*"
 }
 # The self-test by messages only; the last line shows their path.
 gpu_aware() {

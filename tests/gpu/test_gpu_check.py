@@ -1,7 +1,10 @@
 """Rehearsals of tools/gpu_check.sh and tools/gpu_probe.sh without a GPU: steps, limits, output."""
 
+import ast
+import importlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -85,3 +88,25 @@ def test_all_parts_run_on_software_gpus(tmp_path, gpus):
     assert len(waits) == 17 and not [
         answer for answer in waits.values() if answer.startswith(("fails", "hangs"))
     ]
+
+
+def test_python_inside_the_scripts_uses_what_exists():
+    programs = [
+        ast.parse(program)
+        for script in SCRIPT.parent.glob("*.sh")
+        for program in re.findall(r"python3 -c '([^']*)'", script.read_text())
+    ]
+    nodes = [node for program in programs for node in ast.walk(program)]
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    # Raises if a name is missing.
+    found = {name.name: import_name(node.module, name.name) for node in imports for name in node.names}
+    assert {"mps", "visible_gpus"} <= set(found)
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in found:
+            assert hasattr(found[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
+
+
+def import_name(module, name):
+    """What `from module import name` binds."""
+    package = importlib.import_module(module)
+    return getattr(package, name, None) or importlib.import_module(f"{module}.{name}")
