@@ -1,7 +1,5 @@
 // Ranks that share a node's memory: the segments, and schedules that access other ranks' memory.
-#include <sys/mman.h>
-#include <sys/syscall.h>
-
+#include "secret_memory.hpp"
 #include "shared_calls.hpp"
 
 using namespace engine_tests;
@@ -169,35 +167,6 @@ TEST(tensors_in_group_memory_and_others_match) {
   });
 }
 
-// Like a device's memory mapped into a process: only the process itself can access it, not the kernel.
-class SecretMemory {
- public:
-  explicit SecretMemory(std::size_t bytes) : bytes_(bytes) {
-    const auto file = static_cast<int>(::syscall(SYS_memfd_secret, 0));
-    if (file < 0) return;
-    if (::ftruncate(file, static_cast<off_t>(bytes)) == 0) {
-      void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-      if (at != MAP_FAILED) memory = at;
-    }
-    ::close(file);
-  }
-  ~SecretMemory() {
-    if (memory) ::munmap(memory, bytes_);
-  }
-  SecretMemory(const SecretMemory&) = delete;
-  SecretMemory& operator=(const SecretMemory&) = delete;
-  void* memory = nullptr;  // null: not supported here
-
- private:
-  const std::size_t bytes_;
-};
-
-bool has_secret_memory(std::size_t bytes) {
-  if (SecretMemory(bytes).memory) return true;
-  std::printf("not tested: this kernel has no memfd_secret, or no more memory may be locked\n");
-  return false;
-}
-
 TEST(memory_that_the_kernel_does_not_copy_goes_through_staging) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 2000;
@@ -234,63 +203,6 @@ TEST(memory_that_the_kernel_does_not_copy_goes_through_staging) {
       }
     });
   });
-}
-
-// A rank that knows the choice does not wait for the others, which ask the kernel, have an earlier call to
-// choose for, or have tensors in group memory: all run the same.
-TEST(ranks_that_know_the_choice_run_what_the_others_agree_on) {
-  constexpr int kRanks = 3;
-  constexpr std::size_t kCount = 2000, kAtOnce = 4, kBytes = kCount * sizeof(float);
-  if (!has_secret_memory(kRanks * kAtOnce * kBytes)) return;
-  std::vector<std::unique_ptr<shm::Arena>> owned;
-  std::vector<shm::Arena*> arenas;
-  for (int r = 0; r < kRanks; ++r) {
-    owned.push_back(std::make_unique<shm::Arena>(std::size_t{16} << 20));
-    arenas.push_back(owned.back().get());
-  }
-  std::vector<std::shared_ptr<Recorder>> recorders(kRanks);
-  for (auto& recorder : recorders) recorder = std::make_shared<Recorder>();
-  GroupOptions group{"test", 30s, 32};
-  group.choices = {{Collective::AllReduce, 4096, 8192, false, 1, 1.5}};  // "staged"
-  World world(kRanks, {.env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "adaptive"}, {"MPI_GDR_ADAPT", "on"}}),
-                       .group = group,
-                       .observers = {recorders.begin(), recorders.end()},
-                       .node = true,
-                       .arenas = arenas});
-  world.run_and_close([&](int r) {
-    std::mt19937 random(static_cast<unsigned>(r));
-    for (int turn = 0; turn < (unit::kSanitized ? 40 : 200); ++turn) {
-      std::array<Buffers, kAtOnce> buffers;
-      std::array<std::optional<SecretMemory>, kAtOnce> secrets;
-      std::vector<void*> blocks;
-      std::vector<CollectiveCall> calls;
-      std::vector<OperationPtr> ops;
-      for (std::size_t i = 0; i < kAtOnce; ++i) {
-        calls.push_back(call_of(Collective::AllReduce, r, kRanks, kCount, 0, buffers[i], false));
-        CollectiveCall& call = calls.back();
-        const unsigned kind = turn % 8 == 7 ? 0 : random() % 4;  // now and then all in group memory
-        if (kind == 0) {
-          for (int k = 0; k < 2; ++k) blocks.push_back(arenas[r]->allocate(kBytes));
-          std::memcpy(blocks[blocks.size() - 2], call.input, kBytes);
-          call.input = blocks[blocks.size() - 2];
-          call.output = blocks.back();
-        } else if (kind == 1) {
-          secrets[i].emplace(kBytes);
-          std::memcpy(secrets[i]->memory, call.input, kBytes);
-          call.input = secrets[i]->memory;
-        }
-        ops.push_back(world.ranks[r].group->issue({call}, {{.name = "it"}}));
-      }
-      for (std::size_t i = 0; i < kAtOnce; ++i) {
-        world.wait(r, ops[i]);
-        expect_result(calls[i]);
-      }
-      for (void* block : blocks) arenas[r]->free(block);
-    }
-  });
-  for (const auto& recorder : recorders) CHECK(recorder->ran == recorders[0]->ran);
-  CHECK(std::ranges::count(recorders[0]->ran, "staged") > 50 &&
-        std::ranges::count(recorders[0]->ran, "zero_copy") > 10);
 }
 
 // Ranks 0 and 1 exchange long blocks, rank 2 only short ones: it does not take part in the choice.
