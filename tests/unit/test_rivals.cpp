@@ -214,7 +214,7 @@ TEST(a_known_choice_waits_for_no_rank) {
 #if !defined(__SANITIZE_THREAD__)  // test_shared_memory.cpp says why: an arena
 // A rank that knows the choice does not wait for the others, which ask the kernel, have an earlier call to
 // choose for, or have tensors in group memory: all run the same.
-TEST(ranks_that_know_the_choice_run_what_the_others_agree_on) {
+TEST(ranks_that_do_not_wait_choose_as_the_others_do) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 2000, kAtOnce = 4, kBytes = kCount * sizeof(float);
   if (!has_secret_memory(kRanks * kAtOnce * kBytes)) return;
