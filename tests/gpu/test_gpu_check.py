@@ -1,9 +1,9 @@
 """Rehearsals of tools/gpu_check.sh and tools/gpu_probe.sh without a GPU: steps, limits, output."""
 
 import ast
-import importlib
 import json
 import os
+import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -99,14 +99,12 @@ def test_python_inside_the_scripts_uses_what_exists():
     nodes = [node for program in programs for node in ast.walk(program)]
     imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     # Raises if a name is missing.
-    found = {name.name: import_name(node.module, name.name) for node in imports for name in node.names}
+    found = {
+        name.name: pkgutil.resolve_name(f"{node.module}.{name.name}")
+        for node in imports
+        for name in node.names
+    }
     assert {"mps", "visible_gpus"} <= set(found)
     for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in found:
             assert hasattr(found[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
-
-
-def import_name(module, name):
-    """What `from module import name` binds."""
-    package = importlib.import_module(module)
-    return getattr(package, name, None) or importlib.import_module(f"{module}.{name}")

@@ -9,6 +9,17 @@ struct Buffers {
   std::vector<float> input, output;
 };
 
+struct Arenas {  // the ranks' group memory: 16 MiB each
+  explicit Arenas(int ranks) {
+    for (int r = 0; r < ranks; ++r) {
+      owned.push_back(std::make_unique<shm::Arena>(std::size_t{16} << 20));
+      all.push_back(owned.back().get());
+    }
+  }
+  std::vector<std::unique_ptr<shm::Arena>> owned;
+  std::vector<shm::Arena*> all;
+};
+
 // Small integers, so that sums are exact.
 inline float value(int r, std::size_t i) {
   return static_cast<float>((i * 7 + static_cast<unsigned>(r) * 13) % 101);

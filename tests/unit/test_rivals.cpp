@@ -218,12 +218,8 @@ TEST(ranks_that_do_not_wait_choose_as_the_others_do) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 2000, kAtOnce = 4, kBytes = kCount * sizeof(float);
   if (!has_secret_memory(kRanks * kAtOnce * kBytes)) return;
-  std::vector<std::unique_ptr<shm::Arena>> owned;
-  std::vector<shm::Arena*> arenas;
-  for (int r = 0; r < kRanks; ++r) {
-    owned.push_back(std::make_unique<shm::Arena>(std::size_t{16} << 20));
-    arenas.push_back(owned.back().get());
-  }
+  const Arenas owned(kRanks);
+  const auto& arenas = owned.all;
   std::vector<std::shared_ptr<Recorder>> recorders(kRanks);
   for (auto& recorder : recorders) recorder = std::make_shared<Recorder>();
   GroupOptions group{"test", 30s, 32};

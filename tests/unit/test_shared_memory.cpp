@@ -116,12 +116,8 @@ bool is_all_in_arenas(const Algorithm& algorithm, CollectiveSpec spec, int who) 
 // decides for itself whether its tensors are in group memory.
 TEST(tensors_in_group_memory_and_others_match) {
   constexpr int kRanks = 3;
-  std::vector<std::unique_ptr<shm::Arena>> owned;
-  std::vector<shm::Arena*> arenas;
-  for (int r = 0; r < kRanks; ++r) {
-    owned.push_back(std::make_unique<shm::Arena>(std::size_t{16} << 20));
-    arenas.push_back(owned.back().get());
-  }
+  const Arenas owned(kRanks);
+  const auto& arenas = owned.all;
   const auto nodes = make_node(kRanks, arenas);
   auto* number = static_cast<int*>(arenas[1]->allocate(4));
   *number = 5;

@@ -69,9 +69,9 @@ bool SharedSteps::begin() {
     node_.record(node_.rank(), channel_, number_, generation_) = binding_.call;
     own.history[generation_ % 2] = binding_.call.history;
     if (!binding_.send_counts.empty()) publish_counts();
-    own.begun.store(generation_ << shm::kReachBits | reach_bits(), std::memory_order_release);
-    // Other ranks sleep on this flag only in agree().
-    if (schedule_->staged || chooses_by_reach()) Doorbell::ring(own.begun, own.sleepers);
+    const bool chooses = schedule_->staged || chooses_by_reach();
+    own.begun.store(generation_ << shm::kReachBits | choose_or_offer(), std::memory_order_release);
+    if (chooses) Doorbell::ring(own.begun, own.sleepers);  // other ranks sleep on this flag only in agree()
     notified_ = true;
   }
   if (schedule_->staged && !agree()) return false;
@@ -118,17 +118,21 @@ bool SharedSteps::is_open() const {
 // An all_to_all cannot choose by measured times: it has no size that is equal on all ranks.
 bool SharedSteps::chooses_by_reach() const { return binding_.call.collective == Collective::AllToAll; }
 
-std::uint64_t SharedSteps::reach_bits() {
+std::uint64_t SharedSteps::choose_or_offer() {
   if (!schedule_->staged) return chooses_by_reach() ? shm::kMappedBit | shm::kCopiedBit : 0;
   if (is_open()) return shm::kMappedBit | shm::kCopiedBit;
   const RivalChoices::Call& rivals = binding_.rivals;
+  const Collective collective = binding_.call.collective;
   const bool can_copy = node_.reach() == Reach::All;
   // As this rank's memory is not mapped, all ranks choose as for ordinary memory, whatever the others' bits.
-  is_decided_ = !chooses_by_reach() &&
-                (!rivals.choices ||
-                 (rivals.choices->is_turn(channel_, rivals.number) &&
-                  (!can_copy || rivals.choices->runs_staged(channel_, rivals, binding_.call.collective))));
-  if (is_decided_) return can_copy ? shm::kCopiedBit : 0;
+  const bool decided =
+      !rivals.choices || (rivals.choices->is_turn(channel_, rivals.number) &&
+                          (!can_copy || rivals.choices->runs_staged(channel_, rivals, collective)));
+  if (decided && !chooses_by_reach()) {
+    if (rivals.choices) choice_ = rivals.choices->choose(channel_, rivals, collective, 1, false, !can_copy);
+    schedule_ = schedule_->staged.get();
+    return can_copy ? shm::kCopiedBit : 0;
+  }
   // A system call of 2 us, made only where there is a choice.
   const bool copied = can_copy && shm::NodeMemory::is_copied(binding_.input, binding_.output);
   return copied ? shm::kCopiedBit : 0;
@@ -138,13 +142,6 @@ std::uint64_t SharedSteps::reach_bits() {
 bool SharedSteps::agree() {
   const RivalChoices::Call& rivals = binding_.rivals;
   bool all = true;
-  if (is_decided_) {
-    if (rivals.choices)
-      choice_ = rivals.choices->choose(channel_, rivals, binding_.call.collective, 1, false,
-                                       node_.reach() != Reach::All);
-    schedule_ = schedule_->staged.get();
-    return true;
-  }
   std::uint64_t reached =
       (node_.arenas_mapped() ? shm::kMappedBit : 0) | (node_.reach() == Reach::All ? shm::kCopiedBit : 0);
   for (const int r : node_.members()) {

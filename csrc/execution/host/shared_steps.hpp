@@ -47,7 +47,8 @@ class SharedSteps {
   bool slot_is_free();
   bool is_open() const;
   bool chooses_by_reach() const;
-  std::uint64_t reach_bits();
+  // Returns this rank's bits for the others' choice. Chooses `staged` at once where that is certain.
+  std::uint64_t choose_or_offer();
   bool agree();
   // Throw Mismatch, naming both calls.
   void compare_calls(int peer);
@@ -93,8 +94,7 @@ class SharedSteps {
   RivalChoices::Choice choice_;
   int missing_ = -1;
   Doorbell bell_;  // if a rank is missing
-  // is_decided_: runs `staged`, whatever the other ranks' bits.
-  bool is_decided_ = false, notified_ = false, begun_ = false;
+  bool notified_ = false, begun_ = false;
 };
 
 }  // namespace mpi_gdr
