@@ -118,13 +118,39 @@ void print(std::ostream& out, const T& value) {
   }
 }
 
-// Whether a condition holds, and the values of a comparison that does not.
+// Whether a condition holds, and the values of a comparison that does not, until the thread's next one. A check
+// is a branch and a call: files of hundreds take as long to compile as checks have code.
 struct Outcome {
-  Outcome(bool holds, std::string values = {}) : holds(holds), values(std::move(values)) {}
+  Outcome(bool holds, const std::string* values = nullptr) : holds(holds), values(values) {}
   explicit operator bool() const { return holds; }
   bool holds;
-  std::string values;
+  const std::string* values;
 };
+
+[[noreturn, gnu::noinline]] inline void fail(const char* file, int line, const std::string& what) {
+  throw std::runtime_error(file + (":" + std::to_string(line)) + ": " + what);
+}
+[[noreturn, gnu::noinline]] inline void fail(const char* file, int line, const char* condition,
+                                             Outcome outcome) {
+  fail(file, line, condition + (outcome.values ? *outcome.values : ""));
+}
+template <typename T, typename U>
+[[gnu::noinline]] Outcome fails(const T& left, const char* sign, const U& right) {
+  thread_local std::string values;
+  std::ostringstream text;
+  print(text, left);
+  print(text << " " << sign << " ", right);
+  values = ": " + text.str();
+  return {false, &values};
+}
+[[gnu::noinline]] inline void check_contains(const char* file, int line, const std::string& text,
+                                             std::string_view part) {
+  if (!contains(text, part)) fail(file, line, "no '" + std::string(part) + "' in '" + text + "'");
+}
+[[gnu::noinline]] inline void check_contains_caught(const char* file, int line, const char* what,
+                                                    const char* part) {
+  if (!contains(what, part)) fail(file, line, std::string("message lacks '") + part + "': " + what);
+}
 
 // The left side of a comparison, or all of the condition. A && or || behind it leaves only a bool.
 template <typename T>
@@ -146,11 +172,7 @@ struct Decompose {
   template <typename T, typename U>                            \
   Outcome operator sign(const Left<T>& left, const U& right) { \
     if (static_cast<bool>(left.value sign right)) return true; \
-    std::ostringstream text;                                   \
-    text << ": ";                                              \
-    print(text, left.value);                                   \
-    print(text << " " #sign " ", right);                       \
-    return {false, text.str()};                                \
+    return fails(left.value, #sign, right);                    \
   }
 UNIT_COMPARISON(==)
 UNIT_COMPARISON(!=)
@@ -212,30 +234,24 @@ inline std::string content(const std::string& path) {
   static unit::Registrar registrar_##name(#name, __FILE__, test_##name); \
   static void test_##name()
 
-#define CHECK(condition)                                                                                     \
-  do {                                                                                                       \
-    if (const unit::Outcome outcome_ = unit::Decompose() <= condition; !outcome_)                            \
-      throw std::runtime_error(__FILE__ ":" + std::to_string(__LINE__) + ": " #condition + outcome_.values); \
+#define CHECK(condition)                                                          \
+  do {                                                                            \
+    if (const unit::Outcome outcome_ = unit::Decompose() <= condition; !outcome_) \
+      unit::fail(__FILE__, __LINE__, #condition, outcome_);                       \
   } while (0)
-#define CHECK_CONTAINS(text, part)                                                                      \
-  do {                                                                                                  \
-    if (const std::string text_ = text; !unit::contains(text_, part))                                   \
-      throw std::runtime_error(__FILE__ ":" + std::to_string(__LINE__) + ": no '" + std::string(part) + \
-                               "' in '" + text_ + "'");                                                 \
-  } while (0)
+#define CHECK_CONTAINS(text, part) unit::check_contains(__FILE__, __LINE__, text, part)
 
 // Passes if `expression` throws an E whose text contains `part`.
-#define CHECK_THROWS(expression, E, part)                                                      \
-  do {                                                                                         \
-    bool threw_ = false;                                                                       \
-    try {                                                                                      \
-      (void)(expression);                                                                      \
-    } catch (const E& e_) {                                                                    \
-      threw_ = true;                                                                           \
-      if (!std::strstr(e_.what(), part))                                                       \
-        throw std::runtime_error(std::string("message lacks '") + (part) + "': " + e_.what()); \
-    }                                                                                          \
-    if (!threw_) throw std::runtime_error(#expression " did not throw " #E);                   \
+#define CHECK_THROWS(expression, E, part)                                          \
+  do {                                                                             \
+    bool threw_ = false;                                                           \
+    try {                                                                          \
+      (void)(expression);                                                          \
+    } catch (const E& e_) {                                                        \
+      threw_ = true;                                                               \
+      unit::check_contains_caught(__FILE__, __LINE__, e_.what(), part);            \
+    }                                                                              \
+    if (!threw_) unit::fail(__FILE__, __LINE__, #expression " did not throw " #E); \
   } while (0)
 
 #define UNIT_PROGRAM() \

@@ -50,9 +50,9 @@ int next_size(int p) { return p + (unit::kSanitized && p >= 5 ? 5 : 1); }
 bool enough(int p) { return unit::kSanitized && p > 5; }
 
 void check_large_groups(int first, int last) {
-  if (unit::kSanitized && last > 44) return;
+  if (unit::kSanitized) return;
   each_builder([=](const Algorithm& a) {
-    for (int p = last; p >= first; p -= unit::kSanitized ? 20 : 1) {
+    for (int p = last; p >= first; --p) {
       const std::uint64_t count = p % 2 == 0 ? 1000003 : static_cast<std::uint64_t>(p) + 1;
       expect_right(build(a, make(a.collective, p, count, ReduceOp::Sum, p / 3), kCoarse));
     }
@@ -169,7 +169,7 @@ TEST(every_operation) {
 TEST(uneven_blocks) {
   each_builder([](const Algorithm& a) {
     if (a.collective != Collective::AllGather && a.collective != Collective::ReduceScatter) return;
-    for (int p = 1; p <= 20; p = next_size(p))
+    for (int p = 1; p <= (unit::kSanitized ? 10 : 20); p = next_size(p))
       for (int pattern = 0; pattern < 6; ++pattern) {
         CollectiveSpec spec = make(a.collective, p, 12345, pattern % 2 ? ReduceOp::PreMulSum : ReduceOp::Sum);
         if (!reduces(a.collective)) spec.op = ReduceOp::Sum;

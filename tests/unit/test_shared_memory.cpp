@@ -10,7 +10,7 @@ void expect_right(const Algorithm& a, int p, const WorldOptions& options) {
   World world(p, options);
   world.run_and_close([&](int r) {
     Group& group = *world.ranks[r].group;
-    for (const std::size_t count : {0u, 1u, 5u, 4099u, 300000u})
+    for (const std::size_t count : {0u, 1u, 5u, 4099u, unit::kSanitized ? 120000u : 300000u})
       for (const bool in_place : {false, true})
         for (int root = 0; root < p; root += 2) {
           if (unit::kSanitized && count > 5000 && (in_place || root > 0)) continue;  // slow
@@ -135,7 +135,7 @@ TEST(tensors_in_group_memory_and_others_match) {
                  .node = true,
                  .arenas = arenas});
     world.run_and_close([&](int r) {
-      for (const std::size_t count : {1u, 4099u, 300000u})
+      for (const std::size_t count : {1u, 4099u, unit::kSanitized ? 120000u : 300000u})
         for (int who = 0; who < 8; ++who) {  // bitmask of the ranks with tensors in group memory
           Buffers b;
           CollectiveCall call = call_of(a.collective, r, kRanks, count, 1, b, false);

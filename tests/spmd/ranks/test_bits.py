@@ -1,6 +1,7 @@
 """Options(bits=...) for any algorithm and placement: "order" must give torch's left fold over the ranks,
 "exact" the exact sum, computed with Fractions."""
 
+import functools
 import math
 from fractions import Fraction
 
@@ -28,6 +29,7 @@ def contribution(dtype, count, rank):
     return values.to(dtype)
 
 
+@functools.cache  # each collective and algorithm has the same
 def left_fold(dtype, count, size, op):
     """The left fold in the type of intermediate sums, rounded once at the end."""
     kept = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
@@ -101,10 +103,10 @@ def rounded(value, dtype):
     return -result if value < 0 else result
 
 
-def exact(columns, dtype, divisor):
-    """The sum of each column of Python floats."""
-    results = []
-    for values in columns:
+def exact(rows, divisor=1):
+    """The sum of each column."""
+    dtype, results = rows.dtype, []
+    for values in rows.double().T.tolist():
         special = {v for v in values if not math.isfinite(v)}
         if special:
             results.append(sum(special))
@@ -132,22 +134,28 @@ def adversarial(dtype, count, size):
     return values.to(dtype)
 
 
+@functools.cache
+def exact_case(dtype, count, size, op):
+    """(what the ranks contribute, the result) of "SUM", "AVG" or "PREMUL_SUM"."""
+    given = adversarial(dtype, count, size)
+    return given, exact(given * 0.375 if op == "PREMUL_SUM" else given, size if op == "AVG" else 1)
+
+
 @pytest.mark.parametrize(("collective", "algorithm"), [*((c, "") for c in REDUCTIONS), *FLAT])
 def test_the_result_is_the_exact_sum(rank, size, collective, algorithm):
     rows = f"{collective}:{algorithm}" if algorithm else ""
     group = dist.new_group(pg_options=Options(bits="exact", selection=rows))
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
-        for op in (Op.SUM, Op.AVG, dist._make_nccl_premul_sum(0.375)):
+        for op in ("SUM", "AVG", "PREMUL_SUM"):
+            asked = dist._make_nccl_premul_sum(0.375) if op == "PREMUL_SUM" else getattr(Op, op)
             for count in (size, 300 * size):
                 whole = count - count % size if collective == "reduce_scatter" else count
-                given = adversarial(dtype, whole, size)
-                scaled = given * 0.375 if op not in (Op.SUM, Op.AVG) else given
-                columns = scaled.double().T.tolist()
+                given, sums = exact_case(dtype, whole, size, op)
                 # The bits do not depend on which rank contributes which values.
                 for shift in (0, 1):
                     mine = given[(rank + shift) % size].clone()
-                    result, part = run(collective, mine, op, group, rank, size)
-                    expected = exact(columns[part], dtype, size if op == Op.AVG else 1)
+                    result, part = run(collective, mine, asked, group, rank, size)
+                    expected = sums[part]
                     same = (result == expected) & (result.signbit() == expected.signbit())
                     wrong = ~(same | (result.isnan() & expected.isnan()))
                     assert not wrong.any(), (dtype, op, count, result[wrong], expected[wrong])
@@ -162,8 +170,8 @@ def test_other_operations_of_an_exact_group_keep_the_order(rank, size):
     parts = contribution(torch.complex64, 1000, rank)
     dist.all_reduce(parts, group=group)
     every = [contribution(torch.complex64, 1000, r) for r in range(size)]
-    expected = torch.stack([torch.view_as_real(t).flatten() for t in every]).double().T.tolist()
-    assert torch.equal(torch.view_as_real(parts).flatten(), exact(expected, torch.float32, 1))
+    expected = exact(torch.stack([torch.view_as_real(t).flatten() for t in every]))
+    assert torch.equal(torch.view_as_real(parts).flatten(), expected)
     dist.destroy_process_group(group)
 
 
