@@ -23,7 +23,7 @@ constexpr std::uint64_t kChunksPerPart = 16, kMostParts = 8;
 constexpr std::uint64_t kMostPartsInLanes = 4096, kMostNodesPerPart = 16;
 // From this many bytes, ranks of a node send messages for host tensors: each chunk through Staging
 // synchronises them.
-constexpr std::uint64_t kStagedLimit = std::uint64_t{1} << 20;
+constexpr std::uint64_t kMessagesFrom = std::uint64_t{1} << 20;
 
 std::uint64_t total(const Pieces& pieces) {
   std::uint64_t count = 0;
@@ -59,7 +59,7 @@ class PhaseWriter {
         inside_(inside),
         between_(between) {
     if (!for_join()) return;
-    if (largest_buffer(spec) >= kStagedLimit) kind_ = Phase::Kind::Messages;
+    if (largest_buffer(spec) >= kMessagesFrom) kind_ = Phase::Kind::Messages;
     between_.max_lanes = 1;  // parts are the chunks
     between_.chunk_bytes = std::numeric_limits<std::uint64_t>::max();
   }
@@ -179,7 +179,7 @@ class PhaseWriter {
   void all_reduce() {
     std::uint64_t messages = std::min(static_cast<std::uint64_t>(nodes_), kMostNodesPerPart);
     // By messages, a leader receives a part from each rank of its node.
-    if (bytes(spec_.count) >= kStagedLimit) messages /= index(std::max(1, topology_.most() - 1));
+    if (bytes(spec_.count) >= kMessagesFrom) messages /= index(std::max(1, topology_.most() - 1));
     cut(spec_.count, bytes(spec_.count / index(leaders_)), messages);
     int meeting = -1;  // the previous part's phase between the nodes
     const auto gather = [&] {

@@ -118,8 +118,8 @@ void print(std::ostream& out, const T& value) {
   }
 }
 
-// Whether a condition holds, and the values of a comparison that does not, until the thread's next one. A check
-// is a branch and a call: files of hundreds take as long to compile as checks have code.
+// Whether a condition holds, and the values of a comparison that does not, until the thread's next one. A
+// check is a branch and a call: files of hundreds take as long to compile as checks have code.
 struct Outcome {
   Outcome(bool holds, const std::string* values = nullptr) : holds(holds), values(values) {}
   explicit operator bool() const { return holds; }

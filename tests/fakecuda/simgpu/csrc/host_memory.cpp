@@ -10,9 +10,9 @@
 namespace simgpu {
 
 namespace {
-constexpr std::size_t kAlignment = 512;
+constexpr std::size_t kHostAlignment = 512;
 
-void free_block(void* memory) { host_memory().free(memory); }
+void free_on_host(void* memory) { host_memory().free(memory); }
 
 bool over(const std::vector<Mark>& marks) {
   return std::all_of(marks.begin(), marks.end(), [](const Mark& mark) { return mark.reached(); });
@@ -26,8 +26,8 @@ HostMemory& host_memory() {
 
 c10::DataPtr HostMemory::allocate(std::size_t bytes) {
   const c10::Device device(c10::DeviceType::CPU);
-  if (!bytes) return {nullptr, nullptr, &free_block, device};
-  const std::size_t rounded = std::bit_ceil(std::max(bytes, kAlignment));
+  if (!bytes) return {nullptr, nullptr, &free_on_host, device};
+  const std::size_t rounded = std::bit_ceil(std::max(bytes, kHostAlignment));
   std::lock_guard lock(mutex_);
   collect();
   void* memory = nullptr;
@@ -39,7 +39,7 @@ c10::DataPtr HostMemory::allocate(std::size_t bytes) {
     check(cudaHostAlloc(&memory, rounded, cudaHostAllocPortable), "cudaHostAlloc");
   }
   blocks_[static_cast<const char*>(memory)] = Block{rounded, {}};
-  return {memory, memory, &free_block, device};
+  return {memory, memory, &free_on_host, device};
 }
 
 HostMemory::Blocks::iterator HostMemory::find(const void* pointer) {
@@ -99,7 +99,7 @@ void HostMemory::empty_cache() {
   cached_.clear();
 }
 
-c10::DeleterFnPtr HostMemory::raw_deleter() const { return &free_block; }
+c10::DeleterFnPtr HostMemory::raw_deleter() const { return &free_on_host; }
 
 void HostMemory::copy_data(void* dst, const void* src, std::size_t bytes) const {
   std::memcpy(dst, src, bytes);
