@@ -28,8 +28,9 @@ class MpiInfo(TypedDict):
 
 
 class CudaInfo(TypedDict):
-    """The CUDA library. `built`: its targets; None: not loaded, for the reason in `problem`. `queues`: why
-    CUDA_DEVICE_MAX_CONNECTIONS is too small. `nccl`: its version in this process, or why it is not used."""
+    """The CUDA library of mpi-gdr. `built`: its targets; None: not loaded, for the reason in `problem`.
+    `queues`: why CUDA_DEVICE_MAX_CONNECTIONS is too small. `nccl`: version of the loaded NCCL, or why none is
+    used."""
 
     library: str | None
     built: str | None
@@ -88,8 +89,8 @@ class MeasuredChoice(TypedDict):
 
 
 class ChoiceFile(TypedDict):
-    """Measurements of earlier jobs' groups: `key` names processor, MPI, number of ranks and table. `problem`:
-    why groups ignore the file, or ""."""
+    """Measurements by earlier jobs. `key`: processor, MPI, number of ranks and table. `problem`: why groups
+    ignore the file, or ""."""
 
     path: str
     key: str
@@ -161,7 +162,7 @@ class AcceleratorInfo(TypedDict):
 
     type: str | None
     count: int
-    path: str | None  # of their tensors
+    path: str | None  # that their tensors take
 
 
 class KernelInfo(TypedDict, total=False):
@@ -206,7 +207,7 @@ class InfoReport(TypedDict):
     kernels: KernelInfo
     cuda: CudaBuild
     mpi: MpiInfo
-    mpi_library_is: str | None  # the rule that found it
+    mpi_library_is: str | None  # how it was found
     network: str | None
     messages: dict[str, str]
     variables: list[EnvVariable]

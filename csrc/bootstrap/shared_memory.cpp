@@ -28,7 +28,7 @@ std::set<std::string> mpich_files() {
   std::set<std::string> paths;
   for (std::string line; std::getline(maps, line);) {
     const auto at = line.find("/dev/shm/mpich_sh");
-    // "/dev/shm/name (deleted)" has lost its name, which a file of another job may have by now.
+    // Skips "/dev/shm/name (deleted)": a file of another job may have that name by now.
     if (at != std::string::npos && line.find(' ', at) == std::string::npos) paths.insert(line.substr(at));
   }
   return paths;

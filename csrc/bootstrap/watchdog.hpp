@@ -40,7 +40,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-// `words(reason)` returns text for the process's last message, within about 2 s, on any thread.
+// `words(reason)`, called on any thread, must return text for the process's last message within about 2 s.
 void set_last_words(std::function<std::string(const std::string& reason)> words);
 std::string last_words(const std::string& reason) noexcept;
 

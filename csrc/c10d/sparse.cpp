@@ -33,7 +33,7 @@ struct Header {  // sent to the other ranks
   }
 };
 
-struct Exchange {  // written by the issuing thread, then with the progress role
+struct Exchange {  // written by the issuing thread, then by the one that holds the progress role
   int rank = 0, size = 1;
   std::vector<Header> headers;  // by rank, after the first stage
   Header own;
@@ -46,9 +46,9 @@ struct Exchange {  // written by the issuing thread, then with the progress role
     return -1;
   }
 
-  // The second stage. With the progress role: neither makes nor drops tensors.
+  // The second stage. Called with the progress role, so it must not create or release tensors.
   std::optional<CollectiveCall> exchange_elements() {
-    if (first_different() >= 0) return std::nullopt;  // alike on all ranks
+    if (first_different() >= 0) return std::nullopt;  // the same on all ranks
     CollectiveCall call;
     call.spec = {Collective::AllGather, rank, size};
     std::uint64_t total = 0;

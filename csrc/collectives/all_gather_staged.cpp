@@ -9,7 +9,7 @@ void all_gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
     const Slice own = chunks.chunk({Buffer::Input, 0, blocks.count(spec.rank)}, i);
     writer.round();
-    const auto room = [&](const Slice& block) {  // `block`: of a rank's Input
+    const auto room = [&](const Slice& block) {  // `block`: some rank's Input
       const Slice there = chunks.room(i, 0, block.count);
       return tuning.in_place ? writer.mirror(there, block) : there;
     };

@@ -13,7 +13,7 @@
 namespace mpi_gdr {
 namespace {
 
-// An eventfd counter: a signal adds 1; kStop exceeds any number of signals.
+// The handler adds 1 to the counter of an eventfd; kStop exceeds any number of signals.
 constexpr std::uint64_t kStop = std::uint64_t{1} << 62;
 
 // Only these are used by the handler.

@@ -1,4 +1,4 @@
-// Operations and the rounds of their lanes (MPI_GDR_TRACE, docs/tracing.md), in two rings of `capacity`
+// Records operations and rounds (MPI_GDR_TRACE, docs/tracing.md) in two ring buffers of `capacity`
 // records. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share.
 //
 // Threads: started(), chosen(), entered(), execution() and round() need the progress role; ended(),

@@ -4,8 +4,8 @@
 
 namespace mpi_gdr {
 
-// Joins messages and collectives issued together: two channels, one Work. advance() waits for `other` and
-// throws the error of `other`. The engine fails and abandons `other` as an operation of its own.
+// One Work for messages and collectives issued together: it completes when `other`, the operation of the
+// other channel, does, or throws its error. The engine fails and abandons `other` separately.
 class JoinExecution : public Execution {
  public:
   explicit JoinExecution(OperationPtr other) : other_(std::move(other)) {}

@@ -20,11 +20,11 @@ using std::chrono::nanoseconds;
 
 constexpr nanoseconds kSampleEvery = microseconds(100);
 constexpr microseconds kShortestNap(50);
-// Cost to the issuer of losing its core and getting it back: polling for less is cheaper than a nap.
+// Time for the issuer to lose its core and regain it: polling for less than this is cheaper than a nap.
 constexpr nanoseconds kHandOver = microseconds(20);
-// Naps beside callers grow up to this many times the longest: a wake-up costs a core about 10 us.
+// While callers drive progress, naps grow to this many longest naps: a wake-up costs a core about 10 us.
 constexpr int kNapsBesideCallers = 4;
-constexpr int kNapsLeft = 16;  // maximum naps before takeover of what is When::Later
+constexpr int kNapsLeft = 16;                                  // maximum naps before it runs When::Later work
 constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);  // without progress; a nap costs little then
 constexpr nanoseconds kCrowdedQuiet = microseconds(200);       // where a yield costs a time slice
 
@@ -53,7 +53,7 @@ void ProgressThread::wake(When when) {
   thread_local const clockid_t clock = clock_of_this_thread();
   issuer_clock_.store(clock, std::memory_order_relaxed);
   if (when == When::Later) {
-    // An issuer of several messages does not compute yet: each one delays the takeover, within a limit.
+    // Each message delays the takeover, within a limit: its issuer is probably not computing yet.
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (work_.outstanding.background() == 1) first_left_.store(now.count(), std::memory_order_relaxed);
     const nanoseconds most =

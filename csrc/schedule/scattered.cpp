@@ -28,7 +28,7 @@ std::uint64_t PieceMap::run(std::uint64_t element) const {
 std::size_t PieceMap::piece_of(std::uint64_t element) const {
   MPI_GDR_CHECK(element < total_);
   const auto behind = std::upper_bound(begins_.begin(), begins_.end(), element);
-  return static_cast<std::size_t>(behind - begins_.begin()) - 1;  // the last match: others are empty pieces
+  return static_cast<std::size_t>(behind - begins_.begin()) - 1;  // earlier pieces that begin here are empty
 }
 
 namespace {

@@ -14,13 +14,13 @@ namespace mpi_gdr {
 // Which ranks of a group share a node. Equal on all ranks; immutable, thread-safe.
 class Topology {
  public:
-  // node_of_rank[r]: any numbers; renumbered from 0 by the nodes' lowest ranks. At least one rank.
+  // node_of_rank[r]: any numbers; nodes are numbered from 0 by their lowest ranks. Not empty.
   explicit Topology(const std::vector<int>& node_of_rank);
 
   int size() const { return static_cast<int>(node_.size()); }
   int nodes() const { return static_cast<int>(members_.size()); }
   int node(int rank) const { return node_[static_cast<std::size_t>(rank)]; }
-  // The ranks of a node, ascending, and a rank's index among its node's.
+  // A node's ranks, ascending; place(): a rank's index among them.
   const std::vector<int>& members(int node) const { return members_[static_cast<std::size_t>(node)]; }
   int place(int rank) const { return place_[static_cast<std::size_t>(rank)]; }
   // One rank per node: at this place, modulo the node's size.
@@ -33,7 +33,7 @@ class Topology {
   int fewest() const { return fewest_; }
   int most() const { return most_; }
   bool even() const { return fewest_ * nodes() == size(); }
-  // 1.5 ranks per node or more, and no node below half the mean: the smallest bounds the number of leaders.
+  // At least 1.5 ranks per node, and no node below half the mean, as the smallest node limits the leaders.
   bool two_level() const {
     return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * fewest_ * nodes() >= size();
   }
@@ -48,14 +48,14 @@ class Topology {
   std::uint64_t id_;
 };
 
-// Equal on all ranks, except `rank`, `send_counts`, `recv_counts` and `node_counts`; only equal fields may
-// choose the algorithm. `count`, in elements:
+// Equal on all ranks, except `rank`, `send_counts`, `recv_counts` and `node_counts`. The algorithm
+// must depend on equal fields only. `count`, in elements:
 //   AllReduce, Broadcast, Reduce   the whole buffer
 //   AllGather, Gather              one rank's contribution; output holds size * count in rank order
 //   ReduceScatter, Scatter         one rank's result;       input  holds size * count in rank order
-//   AllToAll                       unused: send_counts and recv_counts by rank, packed in rank order
-// `counts`: empty, or for AllGather and ReduceScatter one count per rank (0 allowed), packed; replaces
-// `count`.
+//   AllToAll                       unused; send_counts, recv_counts: of each rank, blocks in rank order
+// `counts`: empty, or for AllGather and ReduceScatter the elements of each rank's block (0 allowed), which
+// have no gaps; replaces `count`.
 //
 // Buffers that a schedule may name, and aliasing that it must support (the executor skips a Copy with
 // Scale::None between the same memory):
@@ -76,7 +76,7 @@ struct CollectiveSpec {
   DataType dtype = DataType::UInt8;
   ReduceOp op = ReduceOp::Sum;
   std::vector<std::uint64_t> send_counts, recv_counts;
-  // For a two-level AllToAll: send_counts of this node's ranks, by place. Empty if it is the only one there.
+  // For a two-level AllToAll: send_counts of this node's ranks, by place. Empty if the node has one rank.
   std::vector<std::uint64_t> node_counts;
   std::vector<std::uint64_t> counts;
   std::shared_ptr<const Topology> topology;  // null: all ranks are on one node
@@ -93,7 +93,7 @@ inline std::uint64_t block_offset(const CollectiveSpec& spec, int r) {
 
 std::uint64_t input_count(const CollectiveSpec& spec);
 std::uint64_t output_count(const CollectiveSpec& spec);
-// Bytes of the larger buffer, on the root if there is one.
+// Bytes of the larger buffer; with a root, of the root's.
 std::uint64_t largest_buffer(const CollectiveSpec& spec);
 
 // `count`; for uneven blocks their mean, with each block's share rounded down.
@@ -109,7 +109,7 @@ struct Tuning {
   std::uint64_t chunk_bytes = 256 * 1024;    // target message size of pipelined algorithms
   int max_lanes = 4;                         // 1..kMaxLanes
   std::uint64_t staging_bytes = 256 * 1024;  // shared memory per rank for an operation
-  std::uint64_t shortest_chunk = 8 * 1024;   // bytes, of chunks that pass through Staging in a pipeline
+  std::uint64_t shortest_chunk = 8 * 1024;   // bytes; of chunks pipelined through Staging
   bool in_place = false;                     // large data in Staging is a mirror (schedule/schedule.hpp)
   bool no_messages = false;                  // shared-memory schedules use none, however long they become
   // For phases: ranks of this node share memory, else they use messages. May differ between nodes.

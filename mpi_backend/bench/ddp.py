@@ -44,7 +44,7 @@ def main(argv: list[str], ranks: int | None) -> int:
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Rank 0's report: milliseconds, medians over the steps of the slowest rank."""
+    """Returns, on rank 0, the medians over the steps of each step's slowest rank, in milliseconds."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel

@@ -9,7 +9,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def lines(program, *backends):
-    """The results that both ranks print."""
+    """Returns the result, which both ranks must print."""
     command = [*processes.MPI_GDR_RUN, "-n", "2", PROGRAMS / program, *backends]
     output = processes.run(command, timeout=200).expect(0)
     found = [line.partition(", 2 ranks: ") for line in output.splitlines() if ", 2 ranks: " in line]
@@ -24,5 +24,5 @@ def test_weights_are_those_over_gloo(program):
 
 
 def test_a_backend_for_each_kind_of_device():
-    """cuda:gloo because a torch for CPUs lacks NCCL; with GPUs it is `cpu:mpi-gdr,cuda:nccl`."""
+    """Uses cuda:gloo, because a torch for CPUs lacks NCCL. Jobs on GPUs use `cpu:mpi-gdr,cuda:nccl`."""
     assert lines("with_megatron_groups.py", "mpi-gdr", "gloo") == "CPU tensors by MpiBackend"

@@ -1,4 +1,4 @@
-"""`mpi-gdr info`: complete for a bug report, fits a screen, survives a single invalid value."""
+"""`mpi-gdr info`: complete for a bug report, fits a screen, works despite invalid values."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-// Short forms of CUDA calls for tests of the software CUDA, some of which end the process.
+// Short forms of CUDA calls for tests of the software CUDA. Some of these tests end their process.
 #pragma once
 
 #include <cuda.h>
@@ -65,7 +65,7 @@ inline unsigned char* allocate(std::size_t bytes) {
   return static_cast<unsigned char*>(memory);
 }
 
-// Long enough for work that wrongly did not wait to show.
+// Long enough for a missing wait to have an effect.
 inline void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 // Kernels of flag_kernels.cu, registered as nvcc's objects do.
@@ -91,7 +91,7 @@ inline const void* loaded(const void* kernel) {
 inline const void* loaded_write_kernel() { return loaded(write_kernel()); }
 // Launches wait_kernel(), which waits for `value`, or write_kernel(), which writes it.
 inline void launch_flag(const void* kernel, void* word, std::uint64_t value, cudaStream_t stream) {
-  void* none = nullptr;  // of Replays
+  void* none = nullptr;  // no Replays
   void* arguments[] = {&word, &value, &none, &none, &none};
   ok(cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, stream));
 }

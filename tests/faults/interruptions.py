@@ -16,7 +16,7 @@ from testbed import OFI, UCX, Testbed
 
 SECONDS = (5, 15, 60, 240)
 REPORT = 10  # seconds until ranks report a silent rank
-# TCP retries at most T seconds after a cut of T seconds, and at least every two minutes.
+# After a cut of T seconds, TCP retries within min(T, 120) seconds.
 RESUME_SECONDS = 180
 
 
@@ -27,7 +27,7 @@ class Interruption:
     stopped: tuple[int, ...] = ()  # ranks; (): the network is cut
     network: Sequence[tuple[str, str]] = UCX
     computes: bool = False  # no rank is in a collective meanwhile
-    apart: float = 0  # seconds between the ranks' continuations, in reverse order
+    apart: float = 0  # seconds between SIGCONTs, which the ranks get in reverse order
     heartbeat: int | None = None  # MPI_GDR_HEARTBEAT; None: its default
 
 
@@ -68,7 +68,7 @@ class Seen:
     def problems(self) -> list[str]:
         found = [f"left in shared memory: {self.left}"] if self.left else []
         if self.after is None:
-            found.append("it did not go on")
+            found.append("the job did not continue")
         for rank in self.ranks:
             if rank.status is None:
                 found.append(f"rank {rank.rank} hung")
@@ -78,14 +78,14 @@ class Seen:
                 found.append(f"rank {rank.rank}: a wrong result")
         silent = [line for line in self.warnings if "has been silent" in line or "no answer for" in line]
         if self.cell.seconds < REPORT and silent:
-            found.append(f"reported before {REPORT} s")
+            found.append(f"the interruption was reported before {REPORT} s")
         stopped = self.cell.interruption.stopped
         if self.cell.seconds > REPORT and len(stopped) == 1:
             again = [line for line in self.warnings if "runs again" in line]
             if len(silent) != 1 or f"rank {stopped[0]} " not in silent[0] or len(again) != 1:
-                found.append(f"not reported once, by name: {self.warnings}")
+                found.append(f"expected a report of rank {stopped[0]} and of its return: {self.warnings}")
         if self.cell.seconds > REPORT and not stopped and not silent:
-            found.append("not reported")
+            found.append("the interruption was not reported")
         return found
 
     def story(self) -> str:
@@ -94,7 +94,7 @@ class Seen:
 
 
 def run(bed: Testbed, link: int, cell: Cell) -> Seen:
-    """Runs a job whose messages use the link."""
+    """Runs a job over the link, and interrupts it."""
     plan = cell.interruption
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)

@@ -1,4 +1,4 @@
-"""An installed package without a clone."""
+"""The installed package needs no git clone."""
 
 import pytest
 from support.command import copy_package, mpi_gdr_output, run_module
@@ -6,7 +6,7 @@ from support.command import copy_package, mpi_gdr_output, run_module
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Variables of a Python that imports a copy of the package outside of a clone."""
+    """Environment in which Python imports a copy of the package outside the clone."""
     return copy_package(tmp_path_factory.mktemp("packages"))
 
 

@@ -1,5 +1,5 @@
-"""Commands need torch only, without the tests' packages. Commands that draw or save with another package
-report a missing one before they begin."""
+"""Commands need no package but torch. Those that draw or save with another one check for it before they
+begin."""
 
 import re
 import sys
@@ -21,7 +21,7 @@ def names(requirements):
 
 @pytest.fixture
 def bare(tmp_path):
-    """Variables of a Python that can import only torch of the packages that `make` installs."""
+    """Environment whose Python can import torch, but no other package that `make` installs."""
     others = names(line for extra in EXTRAS.values() for line in extra) | {"mpi4py"}
     blocked = sorted(name.replace("-", "_") for name in others)
     text = "import sys\n" + "".join(f"sys.modules[{name!r}] = None\n" for name in blocked)

@@ -1,4 +1,4 @@
-"""Open MPI's error without its launcher is tested separately."""
+"""test_open_mpi.py runs with TEST_MPI=openmpi only."""
 
 import os
 

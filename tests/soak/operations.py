@@ -1,8 +1,8 @@
 """The soak's collectives: those of support/collectives.py, uneven ones, messages. Each draws its shape from
 the step's generator, issues the operation and returns its check.
 
-Inputs are pieces of one table of small whole numbers: every rank has all ranks' inputs, and sums and
-products of up to 6 ranks are exact in every dtype and order.
+Inputs are pieces of one table of small whole numbers: every rank can compute all ranks' inputs, and sums
+and, for up to 6 ranks, products are exact in every dtype and order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WrongResult(Exception):
 
 @dataclass
 class Step(Call):
-    """One operation with equal states of `random` on all members. `rank` and `size`: of the group."""
+    """One operation. `random` has the same state on all members. `rank`, `size`: in the group."""
 
     group: dist.ProcessGroup
     rank: int
@@ -48,7 +48,7 @@ class Step(Call):
         r = self.random
         self.dtype = r.choice(DTYPES)
         self.asynchronous, self.in_place = r.random() < 0.5, r.random() < 0.3
-        # Zero, or each power of two with equal probability: most are small, as in training.
+        # Zero, or log-uniform: most are small, as in training.
         self.bytes = 0 if r.random() < 0.05 else int(2 ** r.uniform(0, 20))
         self.offset = r.randrange(OFFSETS)
         self.root, self.parts = r.randrange(self.size), r.randint(1, 3)
@@ -101,7 +101,7 @@ def reduced(op: dist.ReduceOp, tensors: list[torch.Tensor]) -> torch.Tensor:
 
 
 def collective(function: Callable) -> Callable[[Step], Pending]:
-    """A function of support/collectives.py."""
+    """Makes an operation of a function of support/collectives.py."""
 
     def operation(s: Step) -> Pending:
         if function.__name__ in WHOLE:

@@ -21,7 +21,7 @@ def why_unavailable() -> str:
 
 class Namespaces:
     """A context manager. The first process in the namespaces is a shell, which reaps orphans. The shell ends
-    when its input closes, even if by the death of this process, and all processes inside end with it."""
+    when its input closes, also if the process of the tests dies, and all processes inside end with it."""
 
     def __init__(self, name: str, setup: str) -> None:
         kinds = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -39,7 +39,7 @@ class Namespaces:
             raise RuntimeError(f"could not set up the namespaces of {name}")
 
     def inside(self, path: str) -> str:
-        """Returns the path outside the namespaces of a file that has the absolute path `path` in them."""
+        """Returns the path, as seen from outside, of the file at the absolute path `path` inside."""
         return f"/proc/{self.pid}/root{path}"
 
     def enter(self, *kinds: str) -> list[str]:

@@ -64,9 +64,9 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, first: int = 0, st
 def add_gradients(
     model: nn.Module, ranks: int, step: int, scale: float | None = None, rows: int = 4, **arguments
 ) -> None:
-    """Adds the gradients of all `ranks` batches of a step, times `scale` (1 / ranks).
+    """Adds the gradients of all ranks' batches of a step, times `scale` (default: 1 / ranks).
 
-    `arguments`: of Model.forward or, if callable, called with (rank, step).
+    `arguments` of Model.forward; a callable is replaced by its result for (rank, step).
     """
     for rank in range(ranks):
         given = {name: v(rank, step) if callable(v) else v for name, v in arguments.items()}

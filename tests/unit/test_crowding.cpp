@@ -1,4 +1,4 @@
-// Detection of shared cores from yields and waits, on a clock of the test.
+// Detection of shared cores from yields and waits; the tests pass the times.
 #include "engine/crowding.hpp"
 #include "test.hpp"
 
@@ -17,7 +17,7 @@ void switch_twice(Crowding& crowding, std::chrono::milliseconds at = {}) {
 TEST(yields_without_another_process_are_ignored) {
   Crowding crowding(false);
   for (int i = 0; i < 1000; ++i) crowding.yielded(kBegin + i * 1us, kBegin + i * 1us + 500ns, false);
-  crowding.yielded(kBegin + 1ms, kBegin + 4ms, false);  // interrupts
+  crowding.yielded(kBegin + 1ms, kBegin + 4ms, false);  // interrupts, no switch
   CHECK(!crowding.shared(kBegin + 4ms) && !crowding.slices(kBegin + 4ms) && crowding.spins(kBegin + 4ms));
 }
 
@@ -69,7 +69,7 @@ TEST(on_shared_cores_waits_spin_while_that_succeeds) {
     spun += crowding.spins(now);
     crowding.missed();
   }
-  CHECK(spun > 1 && spun < 100);  // now and then one tries again
+  CHECK(spun > 1 && spun < 100);  // a wait spins occasionally
   crowding.met();
   CHECK(crowding.spins(now));
 }

@@ -1,4 +1,4 @@
-// Collectives and phases as calls of NCCL: every rank makes the same calls, and they compute the collective.
+// Collectives and phases as NCCL calls: the calls of all ranks match and compute the collective.
 #include <functional>
 #include <map>
 #include <numeric>
@@ -15,7 +15,7 @@ namespace {
 using Numbers = std::vector<std::int64_t>;
 using Kind = LibraryCall::Kind;
 
-// What NCCL does, with sums: one group of calls of all ranks, whose buffers may overlap as nccl.h allows.
+// Simulates one group of NCCL calls on all ranks, with sums. Buffers may overlap as nccl.h allows.
 void run(const std::vector<std::vector<LibraryCall>>& calls, const std::vector<Numbers*>& inputs,
          const std::vector<Numbers*>& outputs) {
   const std::size_t ranks = calls.size();
@@ -194,7 +194,7 @@ TEST(a_barrier_is_refused) {
   CHECK_THROWS(library_calls(spec_of(Collective::Barrier, 0, 2, 0)), Error, "NCCL has no barrier");
 }
 
-// The phases inside the nodes, with those between the nodes done by hand.
+// Runs only the phases inside nodes, on inputs that the test fills.
 TEST(phases_inside_nodes_make_equal_calls) {
   const std::vector<std::vector<int>> placements = {
       {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1}, {0, 0, 0, 1, 1, 1, 2, 2, 2}};

@@ -17,7 +17,7 @@
 
 namespace mpi_gdr {
 
-// Sets a flag unless it is higher already: another thread may have released the device.
+// Never lowers the flag: another thread may have set it higher to unblock the device.
 inline void raise(Flag& flag, std::uint64_t value) noexcept {
   std::uint64_t seen = flag.load(std::memory_order_relaxed);
   while (seen < value &&
@@ -33,14 +33,14 @@ struct StreamFlags {
 
   Flag* start() const { return flags; }    // the caller's data is ready; written by the device
   Flag* end() const { return flags + 1; }  // the device program is over; written by the device
-  // The submitted part of a program that could not be launched as a whole is over; written by the device.
+  // After a partial launch: the submitted part has completed; written by the device.
   Flag* drained() const { return flags + 2; }
   Flag* host(int lane) const { return flags + 3 + 2 * lane; }    // host rounds done; written by advance()
   Flag* device(int lane) const { return flags + 4 + 2 * lane; }  // device rounds done; written by the device
   static constexpr std::size_t kCount = 3 + 2 * kMaxLanes;
 
   bool ended() const { return end()->load(std::memory_order_acquire) >= base + 1; }
-  // The device will not access them again.
+  // The device will not access these flags again.
   bool through() const { return ended() || drained()->load(std::memory_order_acquire) >= base + 1; }
 };
 
@@ -51,7 +51,7 @@ class StreamFlagPool {
   // Allocates if all blocks are taken, which may synchronise the device: call it before the operation is
   // posted to the engine.
   StreamFlags acquire(std::uint64_t span);
-  // Only if the device will not access them again.
+  // The device must not access these flags again.
   void release(const StreamFlags& flags);
   // Keeps all memory of the pool for ever: the device may still access a failed operation's flags.
   void leak();

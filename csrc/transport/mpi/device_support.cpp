@@ -17,7 +17,7 @@ F symbol(const char* name) {
   return reinterpret_cast<F>(::dlsym(state().handle, name));
 }
 
-// MPI 4.1, section 12.4.3: the memory kinds that the library was started for: "mpi,system,cuda:device".
+// MPI 4.1, section 12.4.3: the memory kinds that the library supports, such as "mpi,system,cuda:device".
 bool allocates_cuda() {
   const auto get_info = symbol<int (*)(MPI_Comm, MPI_Info*)>("MPI_Comm_get_info");
   const auto get_string = symbol<int (*)(MPI_Info, const char*, int*, char*, int*)>("MPI_Info_get_string");

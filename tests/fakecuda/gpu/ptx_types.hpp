@@ -29,7 +29,7 @@ using Unsigned =
 template <typename T>
 using Bits = Unsigned<sizeof(T)>;
 
-// A value for a register that may be wider: signed integers are sign-extended.
+// The type that converts to a wider register: signed integers are sign-extended.
 template <typename T>
 using Value = std::conditional_t<std::is_integral_v<T>, T, Bits<T>>;
 

@@ -35,7 +35,7 @@ COMPILERS = ["aot_eager", *(["inductor"] if shutil.which("g++") or shutil.which(
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_function_with_collectives(rank, size, compiler):
-    """In one graph: replacements of dist.*, and functional collectives with computation in between."""
+    """One graph: dist.* calls, which Dynamo replaces, and functional collectives amid computation."""
 
     @torch.compile(backend=compiler, fullgraph=True)
     def function(x):

@@ -1,6 +1,6 @@
-"""One rank of a job on device SPMD_DEVICE. Call FAKECUDA_FAILS_AT of a function fails on the last rank.
+"""One rank of a job on SPMD_DEVICE. On the last, a CUDA function fails in its FAKECUDA_FAILS_AT-th call.
 
-Argument: the function. Ends with 0 if all results are right, with 7 after an error, which it prints.
+Argument: that function. Ends with 0 if all results are right, with 7 after an error, which it prints.
 """
 
 import datetime
@@ -58,6 +58,6 @@ try:
         collectives()
         message()
     dist.destroy_process_group()
-except Exception as error:  # of torch's operators, too
+except Exception as error:  # also errors of torch's operators
     print(f"error: {str(error).splitlines()[0]}", flush=True)
     os._exit(7)

@@ -33,7 +33,7 @@ def test_it_sees_what_has_ended_and_what_has_not(rank):
 
 
 def test_it_sees_each_operation_of_a_block(rank, size):
-    """They share a Work."""
+    """The operations of a batch share a Work."""
     group = dist.new_group()
     incoming = [torch.zeros(4) for _ in range(3)]
     calls = [dist.P2POp(dist.irecv, tensor, (rank - 1) % size, group) for tensor in incoming]

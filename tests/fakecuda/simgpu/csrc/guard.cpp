@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Created by its first record, on that device.
+// Created by the first record(), on the device of its stream.
 struct Event {
   explicit Event(c10::DeviceIndex device) : device(device) {
     const DeviceScope scope(device);
