@@ -89,7 +89,7 @@ std::string explain_shared_memory_shortage(const std::vector<int>& node_of_rank,
   return "";
 }
 
-std::string unshared_memory() {
+std::string explain_unshared_memory() {
   if (mpich_files().empty() || !container_owns_shared_memory() || sees_another_rank()) return "";
   return "this rank is in a container with its own /dev/shm, where MPI looks for the other ranks that the "
          "launcher started on this host. Let the containers share /dev/shm (docker --ipc=host, "

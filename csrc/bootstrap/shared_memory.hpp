@@ -23,7 +23,7 @@ std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool
 
 // Why MPICH waits in vain for other ranks of this host, or "". Certain if its file is mapped, no other rank
 // is visible, and /dev/shm is as new as the PID namespace. For ranks whose launcher_pid() is 0.
-std::string unshared_memory();
+std::string explain_unshared_memory();
 
 // Unlinks MPICH's files that this process maps; the memory stays. Call when all ranks have attached, or
 // before an exit.

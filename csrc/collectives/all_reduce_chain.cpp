@@ -26,7 +26,7 @@ class Chain {
         spec_(spec),
         node_(topology.node(spec.rank)),
         nodes_(topology.nodes()),
-        leaders_(topology.fewest()),
+        leaders_(topology.min_node_size()),
         place_(topology.place(spec.rank)),
         local_(topology.members(node_)),
         peers_(topology.peers_at(place_)),

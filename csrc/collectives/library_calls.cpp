@@ -76,7 +76,7 @@ class Calls {
     std::uint64_t at = 0;
     for (int r = 0; r < spec_.size; ++r)
       for (const std::uint64_t end = at + block_count(spec_, r); at < end; at += cut[index(r)].back().count)
-        cut[index(r)].push_back({all.moved(at), std::min(end - at, all.run(at))});
+        cut[index(r)].push_back({all.offset_of(at), std::min(end - at, all.contiguous(at))});
     return cut;
   }
   // Calls `even(all, own, count)` for the i-th pieces of all ranks if they follow each other, with `count` of
@@ -100,7 +100,7 @@ class Calls {
       }
       const std::uint64_t each = follow ? first.count : 0;
       const std::uint64_t here = piece(spec_.rank).count;
-      const Piece at = here > 0 ? Piece{own.moved(done), own.run(done)} : Piece{};
+      const Piece at = here > 0 ? Piece{own.offset_of(done), own.contiguous(done)} : Piece{};
       MPI_GDR_CHECK(here <= at.count);
       if (each > 0) even(first, at, each);
       for (int r = 0; r < spec_.size; ++r)

@@ -53,8 +53,8 @@ class PhaseWriter {
         nodes_(topology.nodes()),
         ranks_(static_cast<int>(members_.size())),
         leaders_(spec.collective == Collective::AllReduce && between.leaders > 0
-                     ? std::min(between.leaders, topology.fewest())
-                     : topology.fewest()),
+                     ? std::min(between.leaders, topology.min_node_size())
+                     : topology.min_node_size()),
         kind_(kind),
         inside_(inside),
         between_(between) {
@@ -179,7 +179,7 @@ class PhaseWriter {
   void all_reduce() {
     std::uint64_t messages = std::min(static_cast<std::uint64_t>(nodes_), kMostNodesPerPart);
     // By messages, a leader receives a part from each rank of its node.
-    if (bytes(spec_.count) >= kMessagesFrom) messages /= index(std::max(1, topology_.most() - 1));
+    if (bytes(spec_.count) >= kMessagesFrom) messages /= index(std::max(1, topology_.max_node_size() - 1));
     cut(spec_.count, bytes(spec_.count / index(leaders_)), messages);
     int meeting = -1;  // the previous part's phase between the nodes
     const auto gather = [&] {

@@ -43,7 +43,7 @@ Planner::Planner(const Env& env, const GroupSelection& group)
   // A device is no faster for pieces that fit into a cache.
   device_tuning_ = tuning_;
   device_tuning_.staging_bytes = kDeviceStagingBytes;
-  device_tuning_.shortest_chunk = kDeviceStagingBytes;
+  device_tuning_.min_chunk_bytes = kDeviceStagingBytes;
   device_tuning_.in_place = true;
   device_tuning_.no_messages = true;
 }

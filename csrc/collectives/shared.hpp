@@ -112,7 +112,7 @@ class StagedChunks {
     const std::uint64_t item = item_size(spec.dtype), all = tuning.staging_bytes / item / parts;
     each_ = std::clamp<std::uint64_t>(all / 2, 1, std::max<std::uint64_t>(count, 1));
     if (shape == Shape::Pipelined) {
-      const std::uint64_t piece = std::max(count / kPieces, tuning.shortest_chunk / item);
+      const std::uint64_t piece = std::max(count / kPieces, tuning.min_chunk_bytes / item);
       each_ = std::clamp<std::uint64_t>((piece + kAlignment - 1) / kAlignment * kAlignment, 1, each_);
       rooms_ = std::clamp<std::uint64_t>(all / each_, 2, std::max<std::uint64_t>(number(), 2));
     }

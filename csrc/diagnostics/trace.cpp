@@ -43,7 +43,7 @@ class RoundTrace final : public RoundObserver {
   void worked(int lane) override { lanes_[static_cast<std::size_t>(lane)].worked = Clock::now(); }
   void ended(int lane, std::uint32_t index, const Round& round) override {
     // Not in the constructor, which runs on the issuing thread.
-    if (execution_ == 0) execution_ = trace_.execution();
+    if (execution_ == 0) execution_ = trace_.next_execution();
     const LaneTimes& times = lanes_[static_cast<std::size_t>(lane)];
     TracedRound record;
     record.began = to_nanoseconds(times.began);

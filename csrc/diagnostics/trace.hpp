@@ -1,7 +1,7 @@
 // Records operations and rounds (MPI_GDR_TRACE, docs/tracing.md) in two ring buffers of `capacity`
 // records. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share.
 //
-// Threads: started(), chosen(), entered(), execution() and round() need the progress role; ended(),
+// Threads: started(), chosen(), entered(), next_execution() and round() need the progress role; ended(),
 // snapshot() and write() do not. The mutex is never held across a transport call.
 #pragma once
 
@@ -74,7 +74,7 @@ class Trace : public Observer, public ExecutionObserver, public std::enable_shar
   std::string group_failed(const std::string& reason) override;
   ExecutionObserver* rounds() override { return this; }
   std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType dtype, int rank) override;
-  std::uint32_t execution() { return ++executions_; }
+  std::uint32_t next_execution() { return ++executions_; }
   void round(TracedRound record);
 
   struct Snapshot {

@@ -19,7 +19,7 @@ class Backoff {
  public:
   explicit Backoff(Crowding& crowding) : crowding_(crowding) {}
   void moved() {
-    if (idle_ > 0 && since_ == Crowding::Clock::time_point{}) crowding_.met();
+    if (idle_ > 0 && since_ == Crowding::Clock::time_point{}) crowding_.spin_succeeded();
     idle_ = 0;
     since_ = {};
   }
@@ -31,11 +31,11 @@ class Backoff {
     if (since_ == Crowding::Clock::time_point{}) {
       since_ = yielded_ = now;
       yields_.begin();
-      crowding_.missed();
+      crowding_.spin_failed();
     }
-    const bool counted = crowding_.counted();
-    const bool crowded = counted ? crowding_.slices(now) : crowding_.shared(now);
-    const auto patience = bell.flag && crowded ? kCrowdedYields : counted ? kYields : kLongYields;
+    const bool oversubscribed = crowding_.oversubscribed();
+    const bool crowded = oversubscribed ? crowding_.yields_cost_slices(now) : crowding_.shared(now);
+    const auto patience = bell.flag && crowded ? kCrowdedYields : oversubscribed ? kYields : kLongYields;
     if (now - since_ < patience) {
       yielded_ = yields_.yield(crowding_, yielded_);
       if (!crowding_.shared(now)) idle_ = 0;  // each yield makes the next polls slower

@@ -13,8 +13,8 @@ namespace mpi_gdr {
 class Crowding {  // one per engine; thread-safe
  public:
   using Clock = std::chrono::steady_clock;
-  explicit Crowding(bool counted) : counted_(counted) {}  // `counted`: more ranks than cores.
-  bool counted() const { return counted_; }
+  explicit Crowding(bool oversubscribed) : oversubscribed_(oversubscribed) {}  // more ranks than cores
+  bool oversubscribed() const { return oversubscribed_; }
 
   // A thread polled and yielded from `begin` to `end`; `switched`: another thread ran on its core meanwhile.
   // One short switch does not count: it may be to a kernel thread, but seldom two within a time slice are.
@@ -25,18 +25,18 @@ class Crowding {  // one per engine; thread-safe
     if (slice) remember(slices_until_, end + kRemembered);
     if (slice || again) remember(shared_until_, end + kRemembered);
   }
-  // shared(): other threads want the cores; slices(): they also keep them for whole time slices.
-  bool shared(Clock::time_point now) const { return counted_ || before(now, shared_until_); }
-  bool slices(Clock::time_point now) const { return before(now, slices_until_); }
+  // shared(): other threads want the cores; yields_cost_slices(): they also keep them for whole time slices.
+  bool shared(Clock::time_point now) const { return oversubscribed_ || before(now, shared_until_); }
+  bool yields_cost_slices(Clock::time_point now) const { return before(now, slices_until_); }
 
   // Spinning on shared cores pays only if the awaited rank runs: not after a miss, except every kTryAgain-th.
   bool spins(Clock::time_point now) const {
     return !shared(now) || misses_.load(std::memory_order_relaxed) % kTryAgain == 0;
   }
-  void met() {  // a wait ended while its thread spun; missed(): it outlasted that
+  void spin_succeeded() {  // a wait ended while its thread spun; spin_failed(): it outlasted that
     if (misses_.load(std::memory_order_relaxed) != 0) misses_.store(0, std::memory_order_relaxed);
   }
-  void missed() { misses_.fetch_add(1, std::memory_order_relaxed); }
+  void spin_failed() { misses_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   using Until = std::atomic<Clock::rep>;  // ticks of Clock
@@ -51,7 +51,7 @@ class Crowding {  // one per engine; thread-safe
   static constexpr std::chrono::microseconds kSlice{1000};
   static constexpr std::chrono::milliseconds kRemembered{20};
   static constexpr unsigned kTryAgain = 16;
-  const bool counted_;
+  const bool oversubscribed_;
   Until shared_until_{0}, slices_until_{0}, switched_until_{0};
   std::atomic<unsigned> misses_{0};
 };

@@ -24,7 +24,7 @@ constexpr microseconds kShortestNap(50);
 constexpr nanoseconds kHandOver = microseconds(20);
 // While callers drive progress, naps grow to this many longest naps: a wake-up costs a core about 10 us.
 constexpr int kNapsBesideCallers = 4;
-constexpr int kNapsLeft = 16;                                  // maximum naps before it runs When::Later work
+constexpr int kMostNapsDeferred = 16;                          // maximum naps before it runs When::Later work
 constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);  // without progress; a nap costs little then
 constexpr nanoseconds kCrowdedQuiet = microseconds(200);       // where a yield costs a time slice
 
@@ -55,17 +55,17 @@ void ProgressThread::wake(When when) {
   if (when == When::Later) {
     // Each message delays the takeover, within a limit: its issuer is probably not computing yet.
     const nanoseconds now = read(CLOCK_MONOTONIC);
-    if (work_.outstanding.background() == 1) first_left_.store(now.count(), std::memory_order_relaxed);
+    if (work_.outstanding.background() == 1) first_deferred_.store(now.count(), std::memory_order_relaxed);
     const nanoseconds most =
-        nanoseconds(first_left_.load(std::memory_order_relaxed)) + kNapsLeft * longest_nap_;
-    left_until_.store(std::min(now + longest_nap_, most).count(), std::memory_order_relaxed);
+        nanoseconds(first_deferred_.load(std::memory_order_relaxed)) + kMostNapsDeferred * longest_nap_;
+    deferred_until_.store(std::min(now + longest_nap_, most).count(), std::memory_order_relaxed);
   }
   if (when == When::Now) at_once_.store(true, std::memory_order_seq_cst);
   // Pairs with sleep() and nap(), which set rest_ before they look for work and at_once_; callers add work
   // and set at_once_ before they look at rest_.
   const Rest rest = rest_.load(std::memory_order_seq_cst);
   if (rest == Rest::None || (rest == Rest::Nap && when != When::Now) ||
-      (rest == Rest::Left && when == When::Later))
+      (rest == Rest::Deferred && when == When::Later))
     return;
   std::lock_guard lock(mutex_);
   changed_.notify_all();
@@ -95,7 +95,7 @@ void ProgressThread::nap(nanoseconds duration, Rest rest) {
   rest_.store(rest, std::memory_order_seq_cst);
   changed_.wait_for(lock, duration, [&] {
     return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst) ||
-           (rest == Rest::Left && work_.outstanding.urgent() > 0);
+           (rest == Rest::Deferred && work_.outstanding.urgent() > 0);
   });
   at_once_.exchange(false, std::memory_order_seq_cst);  // a later When::Now ends the next nap
   rest_.store(Rest::None, std::memory_order_seq_cst);
@@ -108,9 +108,10 @@ void ProgressThread::poll_until_idle() {
   nanoseconds last_move = read(CLOCK_MONOTONIC) - kHandOver;
   while (work_.outstanding.background() > 0 && !stopping_.load(std::memory_order_acquire)) {
     const bool urgent = work_.outstanding.urgent() > 0;
-    const bool left = !urgent && read(CLOCK_MONOTONIC).count() < left_until_.load(std::memory_order_relaxed);
-    if (work_.callers.load(std::memory_order_acquire) > 0 || left) {
-      nap(beside_callers_, urgent ? Rest::Nap : Rest::Left);
+    const bool deferred =
+        !urgent && read(CLOCK_MONOTONIC).count() < deferred_until_.load(std::memory_order_relaxed);
+    if (work_.callers.load(std::memory_order_acquire) > 0 || deferred) {
+      nap(beside_callers_, urgent ? Rest::Nap : Rest::Deferred);
       beside_callers_ = urgent || work_.outstanding.urgent() > 0
                             ? longest_nap_
                             : std::min(2 * beside_callers_, kNapsBesideCallers * longest_nap_);
@@ -153,11 +154,13 @@ void ProgressThread::enter_device() {
 }
 
 bool ProgressThread::keeps_polling(Clock::time_point now) const {
-  return work_.outstanding.on_device() > 0 && !work_.crowding.counted() && !work_.crowding.slices(now);
+  return work_.outstanding.on_device() > 0 && !work_.crowding.oversubscribed() &&
+         !work_.crowding.yields_cost_slices(now);
 }
 
 bool ProgressThread::naps_soon(Clock::time_point now) const {
-  return work_.crowding.slices(now) || (work_.crowding.counted() && work_.outstanding.on_device() > 0);
+  return work_.crowding.yields_cost_slices(now) ||
+         (work_.crowding.oversubscribed() && work_.outstanding.on_device() > 0);
 }
 
 bool ProgressThread::issuer_computes() {

@@ -49,7 +49,7 @@ class ProgressThread {
   void stop(std::chrono::milliseconds patience);  // a stuck thread is left behind with its engine; idempotent
 
  private:
-  enum class Rest { None, Left, Nap, Sleep };  // Left: as Nap, but urgent work ends it
+  enum class Rest { None, Deferred, Nap, Sleep };  // Deferred: as Nap, but urgent work ends it
 
   void run();
   void sleep();
@@ -68,7 +68,7 @@ class ProgressThread {
   std::atomic<bool> at_once_{false};
   // When this thread takes over work of When::Later, and when the first such work was submitted. Times of
   // CLOCK_MONOTONIC; written by issuing threads.
-  std::atomic<std::int64_t> left_until_{0}, first_left_{0};
+  std::atomic<std::int64_t> deferred_until_{0}, first_deferred_{0};
   std::atomic<bool> stopping_{false};
   bool ended_ = false;  // with mutex_
   std::atomic<clockid_t> issuer_clock_{CLOCK_MONOTONIC};

@@ -15,12 +15,12 @@ PieceMap::PieceMap(Pieces pieces) : pieces_(std::move(pieces)) {
   }
 }
 
-std::uint64_t PieceMap::moved(std::uint64_t element) const {
+std::uint64_t PieceMap::offset_of(std::uint64_t element) const {
   const std::size_t k = piece_of(element);
   return pieces_[k].offset + (element - begins_[k]);
 }
 
-std::uint64_t PieceMap::run(std::uint64_t element) const {
+std::uint64_t PieceMap::contiguous(std::uint64_t element) const {
   const std::size_t k = piece_of(element);
   return begins_[k] + pieces_[k].count - element;
 }
@@ -56,26 +56,26 @@ class PieceWriter {
     if ((buffer != Buffer::Input && buffer != Buffer::Output) || maps.empty()) return nullptr;
     return &maps[std::min(static_cast<std::size_t>(owner < 0 ? rank_ : owner), maps.size() - 1)];
   }
-  static std::uint64_t moved(const PieceMap* map, std::uint64_t element) {
-    return map ? map->moved(element) : element;
+  static std::uint64_t offset_of(const PieceMap* map, std::uint64_t element) {
+    return map ? map->offset_of(element) : element;
   }
-  std::uint64_t run(const Slice& slice, std::uint64_t at) const {
+  std::uint64_t contiguous(const Slice& slice, std::uint64_t at) const {
     std::uint64_t length = slice.count - at;
     if (const PieceMap* const own = map(slice.buffer, slice.owner))
-      length = std::min(length, own->run(slice.offset + at));
+      length = std::min(length, own->contiguous(slice.offset + at));
     const Original* const other = from_.original(slice);
     if (const PieceMap* const its = other ? map(other->buffer, slice.owner) : nullptr)
-      length = std::min(length, its->run(other->offset + at));
+      length = std::min(length, its->contiguous(other->offset + at));
     return length;
   }
   Slice cut(Slice slice, std::uint64_t at, std::uint64_t length) {
     const Original* const other = from_.original(slice);
-    slice.offset = moved(map(slice.buffer, slice.owner), slice.offset + at);
+    slice.offset = offset_of(map(slice.buffer, slice.owner), slice.offset + at);
     slice.count = length;
     slice.original = -1;
     if (!other) return slice;
     return writer_.mirror(
-        slice, {other->buffer, moved(map(other->buffer, slice.owner), other->offset + at), length});
+        slice, {other->buffer, offset_of(map(other->buffer, slice.owner), other->offset + at), length});
   }
 
   void write(Step step, const std::vector<Slice>& sources) {
@@ -85,8 +85,8 @@ class PieceWriter {
     const std::uint64_t count = has_dst ? step.dst.count : sources[0].count;
     for (std::uint64_t at = 0; at < count;) {
       std::uint64_t length = count - at;
-      if (has_dst) length = run(step.dst, at);
-      for (const Slice& source : sources) length = std::min(length, run(source, at));
+      if (has_dst) length = contiguous(step.dst, at);
+      for (const Slice& source : sources) length = std::min(length, contiguous(source, at));
       Step part = step;
       if (has_dst) part.dst = cut(step.dst, at, length);
       std::vector<Slice> parts;

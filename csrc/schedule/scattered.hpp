@@ -18,8 +18,8 @@ using Pieces = std::vector<Piece>;
 class PieceMap {
  public:
   explicit PieceMap(Pieces pieces);
-  std::uint64_t moved(std::uint64_t element) const;
-  std::uint64_t run(std::uint64_t element) const;  // number of contiguous elements from this one on
+  std::uint64_t offset_of(std::uint64_t element) const;
+  std::uint64_t contiguous(std::uint64_t element) const;  // number of contiguous elements from this one on
 
  private:
   std::size_t piece_of(std::uint64_t element) const;

@@ -41,8 +41,8 @@ Topology::Topology(const std::vector<int>& node_of_rank) {
   }
   const auto fewer = [](const auto& a, const auto& b) { return a.size() < b.size(); };
   const auto [least, most] = std::minmax_element(members_.begin(), members_.end(), fewer);
-  fewest_ = static_cast<int>(least->size());
-  most_ = static_cast<int>(most->size());
+  min_node_size_ = static_cast<int>(least->size());
+  max_node_size_ = static_cast<int>(most->size());
   static std::atomic<std::uint64_t> last{0};
   id_ = last.fetch_add(1, std::memory_order_relaxed) + 1;
 }

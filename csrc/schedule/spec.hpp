@@ -30,12 +30,12 @@ class Topology {
       peers.push_back(all[static_cast<std::size_t>(place) % all.size()]);
     return peers;
   }
-  int fewest() const { return fewest_; }
-  int most() const { return most_; }
-  bool even() const { return fewest_ * nodes() == size(); }
+  int min_node_size() const { return min_node_size_; }
+  int max_node_size() const { return max_node_size_; }
+  bool even() const { return min_node_size_ * nodes() == size(); }
   // At least 1.5 ranks per node, and no node below half the mean, as the smallest node limits the leaders.
   bool two_level() const {
-    return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * fewest_ * nodes() >= size();
+    return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * min_node_size_ * nodes() >= size();
   }
   bool consecutive() const;
   // Unique among the Topologies of this process.
@@ -44,7 +44,7 @@ class Topology {
  private:
   std::vector<int> node_, place_;
   std::vector<std::vector<int>> members_;
-  int fewest_ = 0, most_ = 0;
+  int min_node_size_ = 0, max_node_size_ = 0;
   std::uint64_t id_;
 };
 
@@ -109,7 +109,7 @@ struct Tuning {
   std::uint64_t chunk_bytes = 256 * 1024;    // target message size of pipelined algorithms
   int max_lanes = 4;                         // 1..kMaxLanes
   std::uint64_t staging_bytes = 256 * 1024;  // shared memory per rank for an operation
-  std::uint64_t shortest_chunk = 8 * 1024;   // bytes; of chunks pipelined through Staging
+  std::uint64_t min_chunk_bytes = 8 * 1024;  // bytes; of chunks pipelined through Staging
   bool in_place = false;                     // large data in Staging is a mirror (schedule/schedule.hpp)
   bool no_messages = false;                  // shared-memory schedules use none, however long they become
   // For phases: ranks of this node share memory, else they use messages. May differ between nodes.

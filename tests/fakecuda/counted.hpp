@@ -73,7 +73,7 @@ inline cudaGraphExec_t capture(PeerRank& self, const InFlight& it, cudaStream_t 
 // Call it on every rank. Counts after both slots were used and group memory was mapped; checks the results.
 inline BothCounts count_all_reduce(PeerRank& self, const CountedCall& call) {
   const Tuning tuning{
-      .staging_bytes = ipc::kStagingBytes, .shortest_chunk = ipc::kStagingBytes, .in_place = true};
+      .staging_bytes = ipc::kStagingBytes, .min_chunk_bytes = ipc::kStagingBytes, .in_place = true};
   const Call all_reduce{find_algorithm(Collective::AllReduce, call.algorithm),
                         self.size,
                         call.count,

@@ -39,7 +39,7 @@ inline std::vector<Call> calls_of(int size, std::uint64_t count, int number) {
 // Small chunks and little Staging, which is reused often; all of Staging for counts that need it.
 inline Tuning tuning_of(std::uint64_t count) {
   if (count > 3000)
-    return {.staging_bytes = ipc::kStagingBytes, .shortest_chunk = ipc::kStagingBytes, .in_place = true};
+    return {.staging_bytes = ipc::kStagingBytes, .min_chunk_bytes = ipc::kStagingBytes, .in_place = true};
   return {.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
 }
 

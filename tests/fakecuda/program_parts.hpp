@@ -22,7 +22,7 @@ class CopyOneWord : public DeviceProgram {
     if (&caller != queues[0]) device.order(caller, *queues[0]);
     queues[0]->copy(to_, from_, sizeof(Word));
   }
-  bool carry() override { return flags_.through(); }
+  bool carry() override { return flags_.device_done(); }
   void release_waits() noexcept override {}
 
   Word* const to_;

@@ -18,10 +18,11 @@ TEST(yields_without_another_process_are_ignored) {
   Crowding crowding(false);
   for (int i = 0; i < 1000; ++i) crowding.yielded(kBegin + i * 1us, kBegin + i * 1us + 500ns, false);
   crowding.yielded(kBegin + 1ms, kBegin + 4ms, false);  // interrupts, no switch
-  CHECK(!crowding.shared(kBegin + 4ms) && !crowding.slices(kBegin + 4ms) && crowding.spins(kBegin + 4ms));
+  CHECK(!crowding.shared(kBegin + 4ms) && !crowding.yields_cost_slices(kBegin + 4ms) &&
+        crowding.spins(kBegin + 4ms));
 }
 
-TEST(short_work_of_the_kernel_now_and_then_is_no_neighbour) {
+TEST(rare_switches_to_kernel_threads_are_ignored) {
   Crowding crowding(false);
   for (int i = 0; i < 10; ++i) crowding.yielded(kBegin + i * 4ms, kBegin + i * 4ms + 10us, true);
   CHECK(!crowding.shared(kBegin + 37ms));
@@ -31,27 +32,27 @@ TEST(yields_to_another_process_are_remembered_for_a_while) {
   Crowding crowding(false);
   switch_twice(crowding);
   CHECK(crowding.shared(kBegin + 10us) && crowding.shared(kBegin + 19ms));
-  CHECK(!crowding.slices(kBegin + 10us));
-  CHECK(!crowding.shared(kBegin + 21ms));  // the neighbour has left
+  CHECK(!crowding.yields_cost_slices(kBegin + 10us));
+  CHECK(!crowding.shared(kBegin + 21ms));  // the other process has left
 }
 
 TEST(a_yield_that_cost_a_time_slice_is_distinguished) {
   Crowding crowding(false);
   crowding.yielded(kBegin, kBegin + 3ms, true);
-  CHECK(crowding.shared(kBegin + 4ms) && crowding.slices(kBegin + 4ms));
+  CHECK(crowding.shared(kBegin + 4ms) && crowding.yields_cost_slices(kBegin + 4ms));
   switch_twice(crowding, 20ms);
-  CHECK(crowding.shared(kBegin + 24ms) && !crowding.slices(kBegin + 24ms));
+  CHECK(crowding.shared(kBegin + 24ms) && !crowding.yields_cost_slices(kBegin + 24ms));
 }
 
-TEST(what_was_counted_is_not_forgotten) {
+TEST(known_oversubscription_does_not_expire) {
   const Crowding crowding(true);
-  CHECK(crowding.counted() && crowding.shared(kBegin) && !crowding.slices(kBegin));
+  CHECK(crowding.oversubscribed() && crowding.shared(kBegin) && !crowding.yields_cost_slices(kBegin));
 }
 
 TEST(waits_spin_where_no_rank_shares_the_cores) {
   Crowding crowding(false);
   for (int i = 0; i < 100; ++i) {
-    crowding.missed();
+    crowding.spin_failed();
     CHECK(crowding.spins(kBegin));
   }
 }
@@ -62,15 +63,15 @@ TEST(on_shared_cores_waits_spin_while_that_succeeds) {
   const auto now = kBegin + 1ms;
   for (int i = 0; i < 100; ++i) {
     CHECK(crowding.spins(now));
-    crowding.met();
+    crowding.spin_succeeded();
   }
   int spun = 0;
   for (int i = 0; i < 640; ++i) {
     spun += crowding.spins(now);
-    crowding.missed();
+    crowding.spin_failed();
   }
   CHECK(spun > 1 && spun < 100);  // a wait spins occasionally
-  crowding.met();
+  crowding.spin_succeeded();
   CHECK(crowding.spins(now));
 }
 

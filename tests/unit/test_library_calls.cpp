@@ -243,7 +243,7 @@ TEST(phases_inside_nodes_make_equal_calls) {
 
 }  // namespace
 
-TEST(a_row_of_the_users_keeps_a_call_on_one_node_from_nccl) {
+TEST(rows_of_the_user_are_detected) {
   const auto env_of = [](const char* variable, const char* value) {
     return Env([=](const char* name) { return std::string_view(name) == variable ? value : nullptr; });
   };

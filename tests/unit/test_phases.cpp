@@ -103,7 +103,7 @@ TEST(fewer_leaders_than_ranks) {
   placements.insert(placements.end(), kUneven.begin(), kUneven.end());
   for (const auto& nodes : placements) {
     const Topology topology(nodes);
-    for (int leaders = 1; leaders <= topology.fewest(); ++leaders)
+    for (int leaders = 1; leaders <= topology.min_node_size(); ++leaders)
       for (Tuning between : kBetween)
         for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::PreMulSum}) {
           between.leaders = leaders;

@@ -52,7 +52,7 @@ TEST(the_newest_records_are_kept) {
   for (auto& id : ids) {
     id = begin(trace, 10, 20);
     trace.entered(id);
-    trace.round(round_of(20, 30, trace.execution()));
+    trace.round(round_of(20, 30, trace.next_execution()));
   }
   trace.ended(ids[0], at(50), false);  // overwritten
   trace.ended(0, at(50), false);       // never traced
@@ -142,7 +142,7 @@ TEST(it_can_be_read_while_it_is_written) {
       const std::uint64_t id = begin(trace, 1, 2);
       trace.entered(id);
       last = id;
-      for (int i = 0; i < 3; ++i) trace.round(round_of(2, 3, trace.execution()));
+      for (int i = 0; i < 3; ++i) trace.round(round_of(2, 3, trace.next_execution()));
     }
   });
   for (int i = 0; i < 200; ++i) {

@@ -82,7 +82,7 @@ std::uint64_t total(const std::map<int, std::uint64_t>& elements) {
 
 TEST(nodes_are_numbered_by_their_lowest_ranks) {
   const Topology t({9, 4, 9, 4, 4, 1});
-  CHECK(t.size() == 6 && t.nodes() == 3 && t.fewest() == 1 && !t.even() && t.two_level());
+  CHECK(t.size() == 6 && t.nodes() == 3 && t.min_node_size() == 1 && !t.even() && t.two_level());
   CHECK(t.node(0) == 0 && t.node(1) == 1 && t.node(4) == 1 && t.node(5) == 2);
   CHECK((t.members(1) == std::vector<int>{1, 3, 4}));
   CHECK(t.place(0) == 0 && t.place(2) == 1 && t.place(4) == 2 && t.place(5) == 0);
@@ -135,7 +135,8 @@ TEST(short_blocks_of_an_all_to_all_travel_together) {
           for (const Step& step : group.schedules[r]->steps)
             messages += step.kind == StepKind::Send && nodes[static_cast<std::size_t>(step.peer)] != nodes[r];
           // Through the smallest node a rank serves several receivers of each other node.
-          const auto most = static_cast<std::uint64_t>(spec.topology->most() / spec.topology->fewest() + 1);
+          const auto most =
+              static_cast<std::uint64_t>(spec.topology->max_node_size() / spec.topology->min_node_size() + 1);
           CHECK(messages <= longer + static_cast<std::uint64_t>(spec.topology->nodes() - 1) *
                                          (spec.topology->even() ? 1 : most));
         }
@@ -214,7 +215,7 @@ TEST(every_number_of_leaders) {
   for (const std::vector<int>& nodes : placements()) {
     CollectiveSpec spec = make(Collective::AllReduce, nodes, 0);
     const Topology& topology = *spec.topology;
-    for (int leaders = 1; leaders <= topology.fewest() + 1; ++leaders) {
+    for (int leaders = 1; leaders <= topology.min_node_size() + 1; ++leaders) {
       Tuning tuning = kFine[leaders % 2];
       tuning.leaders = leaders;
       for (int op = 0; op < kReduceOpCount; ++op)
@@ -231,7 +232,7 @@ TEST(every_number_of_leaders) {
       expect_right(group);
       if (topology.nodes() == 1) continue;
       const auto by_rank = crossing(group);
-      const int lead = std::min(leaders, topology.fewest());
+      const int lead = std::min(leaders, topology.min_node_size());
       CHECK(by_rank.size() == static_cast<std::size_t>(lead * topology.nodes()));
       for (const auto& [rank, count] : by_rank) CHECK(topology.place(rank) < lead && count > 0);
     }

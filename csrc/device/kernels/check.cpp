@@ -27,6 +27,6 @@ void check(const ReduceArgs& args) {
          " with op=", name(args.op), ": only sums are scaled, expected 1 and 1");
 }
 
-void unexpected(DataType dtype) { fail(ErrorCode::Internal, name(dtype), " among another family's types"); }
+void fail_dtype(DataType dtype) { fail(ErrorCode::Internal, name(dtype), " among another family's types"); }
 
 }  // namespace mpi_gdr::kernels

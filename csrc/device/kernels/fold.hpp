@@ -24,7 +24,7 @@ template <std::size_t kCount>
 void fold_typed(const Args& args, const Typed (&all)[kCount]) {
   for (const Typed& one : all)
     if (one.dtype == args.dtype) return one.fold(args);
-  unexpected(args.dtype);
+  fail_dtype(args.dtype);
 }
 
 template <typename Codec>

@@ -12,7 +12,7 @@ namespace mpi_gdr::kernels {
 
 // Throws InvalidUsage for arguments that device.hpp does not define.
 void check(const ReduceArgs& args);
-[[noreturn]] void unexpected(DataType dtype);  // not of the family
+[[noreturn]] void fail_dtype(DataType dtype);  // not of the family
 
 // For this namespace. `Args`: that of fold.hpp.
 #define MPI_GDR_FAMILIES(isa, Args)                             \

@@ -38,7 +38,7 @@ class DeviceProgram : public Execution {
   // it returns true, when the device no longer accesses the flags.
   bool release_device() noexcept {
     release_waits();
-    return flags_.through();
+    return flags_.device_done();
   }
 
  protected:

@@ -41,7 +41,7 @@ struct StreamFlags {
 
   bool ended() const { return end()->load(std::memory_order_acquire) >= base + 1; }
   // The device will not access these flags again.
-  bool through() const { return ended() || drained()->load(std::memory_order_acquire) >= base + 1; }
+  bool device_done() const { return ended() || drained()->load(std::memory_order_acquire) >= base + 1; }
 };
 
 class StreamFlagPool {

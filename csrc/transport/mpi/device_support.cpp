@@ -18,7 +18,7 @@ F symbol(const char* name) {
 }
 
 // MPI 4.1, section 12.4.3: the memory kinds that the library supports, such as "mpi,system,cuda:device".
-bool allocates_cuda() {
+bool supports_cuda_memory() {
   const auto get_info = symbol<int (*)(MPI_Comm, MPI_Info*)>("MPI_Comm_get_info");
   const auto get_string = symbol<int (*)(MPI_Info, const char*, int*, char*, int*)>("MPI_Info_get_string");
   MPI_Info info = MPI_INFO_NULL;
@@ -43,7 +43,7 @@ bool MpiNetwork::gpu_aware() const {
   // Open MPI, MVAPICH2-GDR.
   if (const auto query = symbol<int (*)()>("MPIX_Query_cuda_support"); query && answer != true)
     answer = query() == 1;
-  if (!answer && allocates_cuda()) answer = true;
+  if (!answer && supports_cuda_memory()) answer = true;
   const NetworkInfo i = info();
   return is_gpu_aware(i.version, i.device, answer);
 }

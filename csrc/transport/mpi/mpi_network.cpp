@@ -154,7 +154,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
   const bool hidden = !o.store && here > 1 && launcher_pid(std::getenv("PMI_FD")) == 0;
   auto lost = [processes, rank = o.rank, hidden, patience = steady_clock::now() + kContainersStart] {
     const std::string text = find_lost(processes, rank, false);
-    return text.empty() && hidden && steady_clock::now() > patience ? unshared_memory() : text;
+    return text.empty() && hidden && steady_clock::now() > patience ? explain_unshared_memory() : text;
   };
   int provided = MPI_THREAD_SINGLE, code = MPI_SUCCESS;
   {
