@@ -30,7 +30,7 @@ own_architectures() {
 
 commit() { git -C "$root" rev-parse --short HEAD 2> /dev/null || echo unknown; }
 
-# Installs $wheels below $work/prefix: an active virtual environment would hide a new one.
+# Installs $wheels below $work/prefix; an active virtual environment would hide a second one.
 install_wheels() {
   python3 -m pip install --quiet --no-index --no-deps --ignore-installed --prefix "$work/prefix" \
     "$wheels"/*.whl || return 1

@@ -9,7 +9,7 @@ namespace mpi_gdr {
 
 class TensorShapes {
  public:
-  TensorShapes() {}  // arrays are read only as far as they are filled
+  TensorShapes() {}  // only the filled parts of the arrays are read
   TensorShapes(const TensorShapes& other) { *this = other; }
   TensorShapes& operator=(const TensorShapes& other) {
     count_ = other.count_;

@@ -1,4 +1,4 @@
-// One operation: callers wait for it, the engine advances it; a true try_finish() ends it. Any thread unless
+// One operation: callers wait for it, the engine advances it; try_finish() ends it. Any thread unless
 // stated otherwise. The parts belong to the issuing thread until the submission, then to the role holder.
 #pragma once
 
@@ -36,8 +36,8 @@ struct IssuedInfo {            // set when it is issued
   std::string_view algorithm;  // "ring"; never freed
   Channel channel = Channel::Collective;
   std::uint64_t sequence = 0;   // its first one on the channel
-  std::uint64_t sequences = 0;  // how many it uses; 0: messages
-  std::uint32_t messages = 0;   // number of messages; 0: collectives
+  std::uint64_t sequences = 0;  // how many; 0 if messages
+  std::uint32_t messages = 0;   // number of messages; 0 if collectives
   CallRecord call;              // the last collective's
   std::uint64_t bytes = 0;      // this rank's contribution
   Clock::time_point issued, deadline;
@@ -69,7 +69,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::exception_ptr error() const { return error_; }  // after finished(); null: it succeeded
   // Runs `callback` on a completer thread, or at once on this thread if the operation has finished.
   void on_finished(std::function<void()> callback);
-  // After a failure: unblocks the device from programs and messages. False: call again until true.
+  // After a failure: ends waits of the device in programs and messages. False: call again until true.
   bool release_device() const noexcept { return !release_device_ || release_device_(); }
   std::function<void(const Operation&)> on_ended;  // on the thread that ends it; set before the submission
   // Before the submission. `release`: any thread, also several at once.
@@ -89,7 +89,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::atomic<bool> has_host_waiter{false};
   std::atomic<bool> settled{false};  // MpiWork::settle() has run: epilogues are done or have failed
   std::atomic<int> waiters{0};       // threads that will release the buffers; see Engine::Releases
-  std::atomic<bool> urgent{false};   // the progress thread must not leave it to its caller, or it has ended
+  std::atomic<bool> urgent{false};   // the progress thread must drive it; also set when it has ended
   Observers::Numbers numbers{};      // see Observers; by the issuing thread, then with the role
 
   bool uses_only_memory() const;  // of all parts; before the submission, then with the role
@@ -130,7 +130,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   Completer::Callbacks callbacks_;
   std::exception_ptr error_;               // written before finished_
   Clock::time_point finished_at_;          // written before finished_
-  std::atomic<Clock::rep> started_at_{0};  // ticks; 0: not yet; a waiter may have ended it before the start
+  std::atomic<Clock::rep> started_at_{0};  // ticks; 0: not started, even if a waiter has ended it
   std::atomic<bool> finished_{false};      // released after error_
   std::atomic<bool> has_buffers_{false};
   std::atomic<bool> leaked_{false};

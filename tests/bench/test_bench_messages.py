@@ -9,7 +9,7 @@ from mpi_backend import selftest
 from mpi_backend._tools import raw_mpi
 from mpi_backend.bench import messages
 
-# Over torch and over bare MPI in turn; then with a receive that corrupts one byte of every message.
+# Over torch, then over bare MPI, then with an irecv that corrupts one byte of each message.
 EVERY_BENCHMARK = """
 import sys
 import torch.distributed as dist
@@ -47,7 +47,7 @@ def test_messages_arrive_and_wrong_bytes_are_counted(tmp_path):
     script.write_text(EVERY_BENCHMARK)
     output = mpi_gdr_output("run", "-n", "2", str(script))
     none = [[0, 0, 0]] * 4
-    # Three messages in one direction, in two, and in one again; the ping-pong receives differently.
+    # The ping-pong does not use irecv; then three messages one way, both ways, one way.
     poisoned = [[0, 0, 0], [3, 3, 3], [6, 6, 6], [3, 3, 3]]
     for label, expected in (("mpi-gdr", none), ("mpi", none), ("poisoned", poisoned)):
         assert output.count(f"{label} {expected}\n") == 2, output

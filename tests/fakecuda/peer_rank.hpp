@@ -41,7 +41,7 @@ inline DeviceLibrary& load_library() {
 }
 inline Device& load_device(int index) { return load_library().device(index); }
 
-// Host memory that devices can access: copies of it are asynchronous. Allocated in order, never freed.
+// Registered host memory, so that copies are asynchronous. Allocated in order, never freed.
 class HostMemory {
  public:
   explicit HostMemory(Device& device)
@@ -61,7 +61,7 @@ class HostMemory {
   std::size_t used_ = 0;
 };
 
-// Buffers of a call in group memory: input, output, one for both (all_reduce in place).
+// Buffers in group memory: input, output, or one for both (all_reduce in place).
 enum Grouped : unsigned { kInput = 1, kOutput = 2, kSame = 4 };
 
 class PeerRank;
@@ -104,7 +104,7 @@ class PeerRank {
     std::string why;
     if (!node->attach(why)) fail(ErrorCode::System, why);
     world.meet(size);
-    // Again where attach() has written.
+    // Poison where attach() has written.
     const Bytes poison(static_cast<std::size_t>(size) << 18, kPoison);
     for (int slot = 0; slot < ipc::kSlots; ++slot)
       caller->copy(node->staging(rank, slot), poison.data(), poison.size());
@@ -178,7 +178,7 @@ class PeerRank {
       expect_all(guard, kGuard, kCanary, "group memory was written beside a block");
     for (int slot = 0; slot <= ipc::kGraphSlot; ++slot)
       expect_all(node->staging(rank, slot) + most_staging_, ipc::kStagingBytes - most_staging_, kPoison,
-                 "staging memory was written behind what the call has of it");
+                 "staging memory was written beyond its largest use");
   }
 
   void finish(const InFlight& it) const {

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 PROGRAM = FOLDER / "program.py"
 GRACE = 5  # seconds after the deadline in which every survivor ends, as mpi-gdr promises
 BUSY = 20  # extra seconds with more processes than cores
-HANG_SECONDS = 100  # after these seconds a job hangs: it prints its stacks and is killed
+HANG_SECONDS = 100  # a job that runs longer is hung: it prints its stacks and is killed
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def all_ready(events: Path, ranks: int) -> bool:
 
 
 def finish(running: Sequence[Child], events: Path, until: float) -> list[Ended]:
-    """The ranks' ends. Those still running at `until` hang: they print their stacks and are killed."""
+    """The ranks' ends. Those still running at `until` are hung: they print their stacks and are killed."""
     ends = [child.wait(until) or (None, 0.0) for child in running]
     hung = [child for child, (status, _) in zip(running, ends, strict=True) if status is None]
     for child in hung:
@@ -113,7 +113,7 @@ def run_apart(
     address: str = "127.0.0.1",
     strike: Callable[[], None] | None = None,
 ) -> list[Ended]:
-    """Runs ranks without a launcher, rank r by server r modulo their number. Calls `strike` once all work."""
+    """Runs ranks without a launcher, rank r by server r modulo their number. Calls `strike` when ready."""
     port = str(processes.free_port())
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
@@ -151,7 +151,7 @@ def problems(case: Case, ranks: Sequence[Ended]) -> list[str]:
         found.append(f"left in shared memory: {sorted(set(left))}")
     exposed = [what for rank in ranks for e in rank.events for what in e.get("exposed", ())]
     if exposed:
-        found.append(f"open to others: {sorted(set(exposed))}")
+        found.append(f"accessible to other users: {sorted(set(exposed))}")
     victim_fails = case.fault not in ("none", "slow", "busy", "return")
     for rank in ranks:
         what = f"rank {rank.rank}"

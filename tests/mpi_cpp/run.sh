@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the C++ driver and runs its scenarios on an MPI, without Python or torch. The driver is linked with
-# the MPI, as a program with calls of its own; what serves the ABI is loaded beside the core.
+# Builds the C++ driver and runs its scenarios on an MPI, without Python or torch. The driver links
+# the MPI, like a program that calls MPI; the core loads the library for the MPI's ABI.
 #   tests/mpi_cpp/run.sh FOLDER_OF_THE_MPI [FILTER]
 # Store mode: unsupervised processes. Launcher mode: the same under mpiexec. Ends with 1 if anything was not
 # as expected.
@@ -17,7 +17,7 @@ failed=0
 before=$(ls /dev/shm)
 
 verdict() {  # name, expected codes, codes
-  # Files of other jobs come and go. One that was left stays.
+  # Other jobs' files disappear in time; leaked files stay.
   local left patience=60
   left=$(comm -13 <(echo "$before") <(ls /dev/shm) | grep -E 'mpich|ucx')
   while [ -n "$left" ] && ((patience-- > 0)); do
@@ -73,7 +73,6 @@ if "$mpiexec" --version | grep -qi 'open.mpi\|openrte\|prrte'; then
   exit $failed
 fi
 
-# Whether a killed process or the shell says it first, the code is 128 + 9.
 for p in 1 2 3 4; do
   zeros=$(yes 0 | head -n $p | paste -sd' ')
   mode=store
@@ -105,7 +104,7 @@ unsupervised disagree 2 2 "0 0"
 unsupervised dies_in_init 2 2 "124 9"
 unsupervised dies_in_init 3 3 "124 124 9"
 unsupervised aborts 2 2 "42 0"
-unsupervised killed 2 2 "0 137"
+unsupervised killed 2 2 "0 137"  # 128 + 9: killed by SIGKILL
 unsupervised killed 3 3 "0 0 137"
 unsupervised leaves_early 2 2 "0 0"
 unsupervised forks 2 2 "0 0"

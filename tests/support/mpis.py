@@ -1,4 +1,4 @@
-"""The table of tools/mpi.py."""
+"""Exposes tools/mpi.py."""
 
 from .building import ROOT, load
 

@@ -77,7 +77,7 @@ TEST(who_gives_up_the_last_meeting_is_missing) {
   job.watches[1]->say(news);
   job.seconds(2);
   CHECK(job.watches[0]->missing() == "rank 1 has given up");
-  CHECK(job.heard[0].size() == 1);  // only the last meeting needs it
+  CHECK(job.heard[0].size() == 1);  // Ended is stored, not reported
 }
 
 TEST(all_goodbyes_of_a_large_job_are_heard) {

@@ -193,7 +193,7 @@ TEST(all_ranks_begin_with_what_is_remembered) {
   }
 }
 
-// Where data is known to go through shared memory, the root of a broadcast runs ahead.
+// With a cached "staged" choice, the root of a broadcast does not wait for the others.
 TEST(a_known_choice_waits_for_no_rank) {
   GroupOptions group{"test", 10s, 32};
   group.choices = {{Collective::Broadcast, 1 << 17, 1 << 18, false, kStaged, 1.5}};
@@ -211,9 +211,9 @@ TEST(a_known_choice_waits_for_no_rank) {
   });
 }
 
-#if !defined(__SANITIZE_THREAD__)  // test_shared_memory.cpp says why: an arena
-// A rank that knows the choice does not wait for the others, which ask the kernel, have an earlier call to
-// choose for, or have tensors in group memory: all run the same.
+#if !defined(__SANITIZE_THREAD__)  // an arena: see test_shared_memory.cpp
+// A rank with a cached choice does not wait for ranks that query the kernel, must first choose for an earlier
+// call, or use group memory: all run the same schedule.
 TEST(ranks_that_do_not_wait_choose_as_the_others_do) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 2000, kAtOnce = 4, kBytes = kCount * sizeof(float);
@@ -266,7 +266,7 @@ TEST(ranks_that_do_not_wait_choose_as_the_others_do) {
 }
 #endif
 
-// The ranks advance two calls in opposite orders, which a group never does.
+// Each rank advances call 1 only; call 0 never chooses.
 TEST(a_call_that_waits_for_an_earlier_one_reports_it) {
   World world(2);
   const auto nodes = make_node(2);

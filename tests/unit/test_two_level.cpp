@@ -9,7 +9,7 @@ using unit::expect_right;
 
 namespace {
 
-// Equal, unequal, alone, not contiguous, in any order.
+// Nodes that are equal, unequal, of one rank, interleaved, in any order.
 const std::vector<std::vector<int>> kPlacements = {
     {0, 0, 1, 1},          {0, 0, 0, 1, 1, 1},
     {0, 0, 1, 1, 2, 2},    {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3},
@@ -22,7 +22,7 @@ const std::vector<std::vector<int>> kPlacements = {
 
 std::vector<std::vector<int>> placements() {
   std::vector<std::vector<int>> all = kPlacements;
-  if (unit::kSanitized) {  // the same code, with proofs fifteen times slower
+  if (unit::kSanitized) {  // proofs are fifteen times slower
     std::erase_if(all, [](const auto& nodes) { return nodes.size() > 5; });
     return all;
   }
@@ -123,7 +123,7 @@ TEST(short_blocks_of_an_all_to_all_travel_together) {
   const Algorithm& algorithm = *find_algorithm(Collective::AllToAll, "two_level");
   for (const std::vector<int>& nodes : placements()) {
     if (nodes.size() > 12) continue;
-    for (const std::uint64_t count : {3, 1000}) {  // 1000: of up to 2000 elements, some are long
+    for (const std::uint64_t count : {3, 1000}) {  // 1000: some blocks are long
       const CollectiveSpec spec = make(Collective::AllToAll, nodes, count);
       for (const bool shares : {false, true}) {
         const unit::Group group = build(algorithm, spec, {.node_shares = shares});
@@ -134,7 +134,7 @@ TEST(short_blocks_of_an_all_to_all_travel_together) {
             longer += nodes[to] != nodes[r] && group.specs[r].send_counts[to] > 1024;
           for (const Step& step : group.schedules[r]->steps)
             messages += step.kind == StepKind::Send && nodes[static_cast<std::size_t>(step.peer)] != nodes[r];
-          // Through the smallest node a rank serves several receivers of each other node.
+          // A rank of the smallest node serves several receivers of each other node.
           const auto most =
               static_cast<std::uint64_t>(spec.topology->max_node_size() / spec.topology->min_node_size() + 1);
           CHECK(messages <= longer + static_cast<std::uint64_t>(spec.topology->nodes() - 1) *
@@ -262,7 +262,7 @@ TEST(lanes_have_the_same_rounds) {
 }
 
 TEST(scratch_of_an_all_reduce_is_bounded) {
-  // The number of chunks is bounded: long slices have longer ones, and a leader receives one from each rank.
+  // Long slices have longer chunks, not more of them. A leader receives one chunk from each rank.
   const struct {
     int nodes, each, leaders;
     std::uint64_t most;
@@ -288,7 +288,7 @@ TEST(only_groups_of_both_kinds_of_neighbours_choose_it) {
       {{0, 0, 0, 0}, false},
       {{0, 1, 2, 3}, false},
       {{0, 0, 1, 2, 3, 4}, false},                  // few ranks have a neighbour on their node
-      {{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2}, false}};  // the last node would leave all a single leader
+      {{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2}, false}};  // the last node limits all to one leader
   for (const auto& [nodes, expected] : cases)
     for (const Collective collective :
          {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {

@@ -1,6 +1,6 @@
-// Orders messages, which the host sends and receives, and work of a device: messages begin when the device
-// has executed enter(), and its work behind wait() begins when they are over. Unlike a StreamExecution it
-// has no queue: the caller of wait() chooses where the device waits.
+// Orders the host's messages and device work: messages begin when the device reaches the flag write of
+// enter(), and device work after wait() begins when the messages are over. Unlike a StreamExecution it has
+// no queue: the caller of wait() chooses where the device waits.
 //
 // Threads: enter(), expect(): the issuing thread; wait(), open(): any; others: holder of the progress role.
 #pragma once
@@ -39,7 +39,7 @@ class Gate {
     queue.wait_flag(flags_.end(), flags_.base + 1);
   }
   // Whether a stream of this process waits for a message. A call that synchronises the device would then wait
-  // for the peer, which may wait for a later call of the same thread.
+  // for the peer, which may wait for this thread's next call.
   static bool any_holds_a_stream() { return holding_.load(std::memory_order_relaxed) > 0; }
 
   bool entered() const { return flags_.start()->load(std::memory_order_acquire) >= flags_.base + 1; }

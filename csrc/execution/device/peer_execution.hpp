@@ -2,7 +2,7 @@
 // The host only checks for its end and for failures. docs/device.md says why it cannot deadlock.
 //
 // With mirrors (schedule/schedule.hpp) each device publishes where its rank's buffers are in group memory,
-// and reads those locations of other ranks behind a Wait. Buffers in other memory go through Staging.
+// and reads the other ranks' locations after a Wait. Buffers in other memory go through Staging.
 //
 // Threads: device_program.hpp.
 #pragma once

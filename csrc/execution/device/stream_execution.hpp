@@ -4,7 +4,7 @@
 // are the host program, carried by advance(). Counters in flags join them: a round of one side starts when
 // all earlier rounds of the lane are done on both sides. docs/device.md says why this cannot deadlock.
 //
-// Threads: device_program.hpp. They share flags and constant data. advance() and abandon() do not call the
+// Threads: device_program.hpp; they share flags and constant data. advance() and abandon() do not call the
 // device. The progress role may complete the operation and drop its reference before launch() has returned:
 // the issuing thread keeps one until then.
 #pragma once

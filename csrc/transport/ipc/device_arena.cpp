@@ -66,7 +66,7 @@ void* DeviceArena::allocate(std::size_t bytes, const void* stream, bool may_wait
   if (void* const memory = take(size, stream)) return memory;
   const std::lock_guard turn(growing_);
   if (void* const memory = take(size, stream)) return memory;  // another thread has added a segment
-  // Waits for freed blocks of several streams before it adds a segment; not for those of one other stream.
+  // Before adding a segment, waits for freed blocks of several streams, but not of one other stream.
   if (may_wait && would_fit(size, stream, false)) wait_for_freed();
   while (true) {
     // Threads that need not hold growing_ may have taken the freed block.
@@ -136,7 +136,7 @@ void DeviceArena::free(void* memory) {
   insert_spare(used_.extract(used));
 }
 
-// Whether a block would fit after a synchronisation. `other_streams`: also in blocks of one other stream.
+// Whether a block would fit after a synchronisation. `other_streams`: also in blocks of other streams.
 bool DeviceArena::would_fit(std::size_t bytes, const void* stream, bool other_streams) {
   const std::lock_guard lock(mutex_);
   return find_run(bytes,

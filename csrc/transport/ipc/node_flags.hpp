@@ -1,11 +1,11 @@
 // Flags in host memory that a group's ranks on one node share: who has called, ended, abandoned an operation.
 // Each rank owns an area of that memory, which the others have mapped.
 //
-// A flag has one writer and only grows: its value is generation << 32 | number, so that a slot is reused
+// A flag has one writer and only grows. Flags of a slot are generation << 32 | number, so that it is reused
 // without a reset. An operation uses one slot, the same on all ranks. Graphs have a slot of their own, whose
 // generation is the number of the replay, counted by the device.
 //
-// Threads: everything is thread-safe.
+// Threads: any, unless stated otherwise.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct Areas {
   std::shared_ptr<const void> owner;  // keeps them mapped
 };
 
-// An allocation of a device as others map it.
+// Handle of a device allocation, with which other ranks map it.
 struct Handle {
   std::uint64_t length = 0;  // 0: it cannot be shared
   std::array<char, 192> bytes{};
@@ -48,13 +48,13 @@ struct Handle {
   std::string get() const { return {bytes.data(), std::min<std::size_t>(length, bytes.size())}; }
 };
 
-// What a rank's device offers, at the start of its area. Read once all ranks have agreed that it is written.
+// What a rank's device offers, at the start of its area. Read after all ranks agree that it is written.
 struct Offer {
   std::array<char, 64> identity{};  // of the device
   int version = 0;                  // of NCCL
   std::array<char, 128> id{};       // of its communicator, from the first rank
   Handle staging;
-  std::uint64_t seed = 0;  // of the words with which staging memory is tried
+  std::uint64_t seed = 0;  // of the test pattern in staging memory
 };
 
 class NodeFlags {
@@ -64,7 +64,7 @@ class NodeFlags {
     const std::size_t lines = (kGraphSlot + 1) * kKinds * static_cast<std::size_t>(size);
     return kPage + (lines * sizeof(Line) + kPage - 1) / kPage * kPage;
   }
-  // `members`: the rank in the group of each rank on this node; empty: the same ranks.
+  // `members[r]`: the rank in the group of this node's rank r; empty: the two are equal.
   NodeFlags(int rank, Areas areas, std::vector<int> members = {})
       : rank_(rank),
         size_(static_cast<int>(areas.of.size())),
@@ -88,8 +88,8 @@ class NodeFlags {
   Flag& ended(int owner, int slot, int writer) const { return flag(owner, slot, 0, writer); }
   // By the host of `writer`, when it issues an operation: generation << 32 | hash of the call.
   Flag& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
-  // By the host of `writer`, before it releases its device after a failure: 1 more than the first use of the
-  // slots whose results are invalid, see concerns().
+  // By the host of `writer`, before it releases its device after a failure: 1 + the first use of the slots
+  // that has invalid results, see concerns().
   Flag& failed(int owner, int writer) const { return flag(owner, 0, 3, writer); }
   // As failed(), if the host could not launch all of an operation: its device will not raise the other flags.
   Flag& refused(int owner, int writer) const { return flag(owner, 0, 4, writer); }

@@ -85,7 +85,7 @@ def test_async_save_while_training_goes_on(size, folder):
         state_of(model, optimizer), checkpoint_id=folder / "saved", process_group=saving
     )
     steps = 0
-    while True:  # ends by agreement, because the save ends at different times
+    while True:  # until all ranks agree, since their saves end at different times
         train(model, optimizer, first=STEPS + steps, steps=1)
         steps += 1
         more = torch.tensor([0 if response.done() else 1])  # all ranks must make the same number of steps

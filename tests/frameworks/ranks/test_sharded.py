@@ -66,7 +66,7 @@ def test_fsdp2_divide_factor_is_premul_sum(size):
 
 
 def test_fsdp2_bf16_is_that_of_one_process_bit_for_bit(rank, size):
-    """Parameters cast to bf16, gradients averaged in bf16: float32 inside, one rounding."""
+    """Parameters in bf16; bf16 gradients are averaged in float32 and rounded once."""
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)
     model = shard(new_model(dtype=torch.float32), mp_policy=policy)
     loss_of(model(batch(rank, 0).float())).backward()
@@ -81,7 +81,7 @@ def test_fsdp2_bf16_is_that_of_one_process_bit_for_bit(rank, size):
 
 
 def test_fsdp2_fp16_gradients_are_those_of_gloo(gloo):
-    """Float16 gradients are summed after a division; bit for bit with two ranks."""
+    """Float16 gradients are divided, then summed; equal bit for bit with two ranks."""
     trained = []
     for mesh in (init_device_mesh("cpu", (dist.get_world_size(),)), DeviceMesh.from_group(gloo, "cpu")):
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float16)
