@@ -6,11 +6,13 @@ using namespace engine_tests;
 
 namespace {
 
+constexpr unsigned kLong = unit::kSanitized ? 120000 : 300000;  // several chunks
+
 void expect_right(const Algorithm& a, int p, const WorldOptions& options) {
   World world(p, options);
   world.run_and_close([&](int r) {
     Group& group = *world.ranks[r].group;
-    for (const std::size_t count : {0u, 1u, 5u, 4099u, unit::kSanitized ? 120000u : 300000u})
+    for (const std::size_t count : {0u, 1u, 5u, 4099u, kLong})
       for (const bool in_place : {false, true})
         for (int root = 0; root < p; root += 2) {
           if (unit::kSanitized && count > 5000 && (in_place || root > 0)) continue;  // slow
@@ -135,7 +137,7 @@ TEST(tensors_in_group_memory_and_others_match) {
                  .node = true,
                  .arenas = arenas});
     world.run_and_close([&](int r) {
-      for (const std::size_t count : {1u, 4099u, unit::kSanitized ? 120000u : 300000u})
+      for (const std::size_t count : {1u, 4099u, kLong})
         for (int who = 0; who < 8; ++who) {  // bitmask of the ranks with tensors in group memory
           Buffers b;
           CollectiveCall call = call_of(a.collective, r, kRanks, count, 1, b, false);
@@ -204,7 +206,7 @@ TEST(memory_that_the_kernel_does_not_copy_goes_through_staging) {
 // Ranks 0 and 1 exchange long blocks, rank 2 only short ones: it does not take part in the choice.
 TEST(ranks_of_an_all_to_all_choose_alike) {
   constexpr int kRanks = 3;
-  constexpr std::size_t kLong = 4000, kShort = 10;
+  constexpr unsigned kLong = 4000, kShort = 10;
   if (!has_secret_memory(3 * kLong * sizeof(float))) return;
   const auto count = [](int from, int to) { return from + to == 1 ? kLong : kShort; };
   std::vector<std::shared_ptr<Recorder>> recorders(kRanks);
